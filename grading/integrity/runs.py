@@ -1,0 +1,143 @@
+"""Rules on the record as a whole: tampering, contradictions, identity, regrades."""
+
+import datetime
+from collections.abc import Iterator
+
+from grading.integrity.base import Context, Statement, range_text, rule
+from grading.interval import NumberError, printed
+from grading.record import RUN_ID, model_slug
+
+
+@rule("run.template_mutated", "A fixed file of the deck was changed", "block", is_waivable=False)
+def check_template_mutated(context: Context) -> Iterator[Statement]:
+    """The harness recorded that a deck file was edited, deleted or added."""
+    if context.record.template_mutated:
+        yield Statement(
+            "The session changed a file of the deck; what was measured is not this problem.",
+            "result.json",
+            data={"template_mutated": True},
+        )
+
+
+@rule("run.contradictory", "Fields of the record contradict each other", "warn")
+def check_contradictory(context: Context) -> Iterator[Statement]:
+    """A correct run with a failure reason, a wrong run with a score, or a pass without a solution."""
+    record = context.record
+    reason = record.failure_reason
+    if record.correct and reason not in (None, "", "pass"):
+        regraded = " It was regraded; the old reason was left in place and is not used." if record.regrade else ""
+        yield Statement(
+            f"correct is true and failure_reason is {reason!r}.{regraded}",
+            "result.json",
+            data={"correct": True, "failure_reason": reason},
+        )
+    if record.correct is False and record.score_text is not None:
+        yield Statement(
+            f"correct is false and the score {record.score_text} is given.",
+            "result.json",
+            data={"correct": False, "score": record.score_text},
+        )
+    if record.correct and record.has_solution is False:
+        yield Statement("correct is true and has_solution is false.", "result.json", data={"has_solution": False})
+    if record.correct and record.benchmark_exit_code not in (None, 0) and record.score_text is not None:
+        yield Statement(
+            f"a score is given and the benchmark ended with exit code {record.benchmark_exit_code}.",
+            "result.json",
+            data={"benchmark_exit_code": record.benchmark_exit_code},
+        )
+
+
+@rule("run.incomplete_session", "The agent's session did not end by itself", "warn")
+def check_incomplete_session(context: Context) -> Iterator[Statement]:
+    """The harness saw no terminal event: the result may be a milestone, not the final answer."""
+    if context.record.session_complete is False:
+        yield Statement(
+            "The session ended before the agent did; the archived solution may be unfinished.",
+            "result.json",
+            data={"session_complete": False},
+        )
+
+
+@rule("run.id_mismatch", "The run id does not match the run", "block")
+def check_id_mismatch(context: Context) -> Iterator[Statement]:
+    """The folder name, the id inside, and the problem, harness and model it spells must agree."""
+    record, run_id = context.record, context.record.key.run_id
+    if record.inner_run_id is not None and record.inner_run_id != run_id:
+        yield Statement(
+            f"The folder is named {run_id}, result.json says {record.inner_run_id}.",
+            "result.json",
+            data={"name": run_id, "inside": record.inner_run_id},
+        )
+    match = RUN_ID.fullmatch(run_id)
+    if match is None:
+        yield Statement(
+            f"The run id {run_id} does not follow YYYYMMDD_HHMMSS_harness_model_problem.", data={"run_id": run_id}
+        )
+        return
+    expected = f"{model_slug(record.model)}_{record.problem}"
+    if match.group(2) != record.harness or not match.group(3).startswith(expected):
+        yield Statement(
+            f"The run id {run_id} spells another harness, model or problem than the record: {record.harness}, "
+            f"{record.model}, {record.problem}.",
+            "result.json",
+            data={"run_id": run_id, "harness": record.harness, "model": record.model, "problem": record.problem},
+        )
+
+
+@rule("run.conflicting_content", "Other content arrived under the same run id", "warn")
+def check_conflicting_content(context: Context) -> Iterator[Statement]:
+    """The first archive stands; the other is kept aside by its digest until somebody settles it."""
+    for digest in context.conflicts:
+        yield Statement(
+            f"Another archive arrived under this run id with other content ({digest[:12]}); the first one is used.",
+            data={"digest": digest},
+        )
+
+
+@rule("run.before_deck", "The run is older than its deck", "warn")
+def check_before_deck(context: Context) -> Iterator[Statement]:
+    """The date in the run id lies before the deck's first day."""
+    match = RUN_ID.fullmatch(context.record.key.run_id)
+    if match is None or context.deck.first_run is None:
+        return
+    try:
+        day = datetime.datetime.strptime(match.group(1)[:8], "%Y%m%d").replace(tzinfo=datetime.UTC).date()
+    except ValueError:
+        return
+    if day < context.deck.first_run:
+        yield Statement(
+            f"The run id says {day}; the deck {context.deck.id} begins on {context.deck.first_run}.",
+            data={"day": str(day), "first_run": str(context.deck.first_run)},
+        )
+
+
+@rule("timing.contended", "The time was taken while other work used the GPU", "warn")
+def check_contended(context: Context) -> Iterator[Statement]:
+    """A regrade block names a mode that is not the isolated one."""
+    regrade = context.record.regrade
+    if regrade is not None and regrade.mode != "sequential_isolated":
+        yield Statement(
+            f"The regrade's mode is {regrade.mode!r}; need 'sequential_isolated' for a time that can be ranked.",
+            "result.json",
+            data={"mode": regrade.mode},
+        )
+
+
+@rule("regrade.mixed_passes", "Score and lines come from different passes", "block")
+def check_mixed_passes(context: Context) -> Iterator[Statement]:
+    """The lines reproduce the first, contended pass while the score is the regrade's."""
+    regrade, value = context.record.regrade, context.score.value
+    if regrade is None or regrade.contended_score_text is None or value is None:
+        return
+    try:
+        first = printed(regrade.contended_score_text, places=context.problem.metric.decimals)
+        current = printed(context.record.score_text or "", places=context.problem.metric.decimals)
+    except NumberError:
+        return
+    if first.meets(value) and not current.meets(value):
+        yield Statement(
+            f"The lines give {range_text(value)}: that is the contended pass ({regrade.contended_score_text}), "
+            f"not the regrade's {context.record.score_text}. Upload the regrade's log.",
+            "benchmark.log",
+            data={"contended": regrade.contended_score_text, "regrade": context.record.score_text},
+        )

@@ -1,0 +1,1 @@
+"""The leaderboard: the only code that knows HTTP or the database."""

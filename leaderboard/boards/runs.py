@@ -1,0 +1,190 @@
+"""Runs: which ones the public may see, lists of them, and everything about one."""
+
+import datetime
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from grading.auditfile import Audit as AuditRecord
+from grading.integrity import RULES
+from grading.problem import Problem, load_decks
+from grading.record import ArchiveFile, Record, decode
+from leaderboard import selection
+from leaderboard.boards.cells import EntrantView, Reason, entrant_view
+from leaderboard.models import Assessment, Audit, Blob, Decision, Finding, Publication, ReleasedCell, Run, Waiver
+
+_PUBLISHED = ReleasedCell.objects.filter(run=OuterRef("pk"), status=ReleasedCell.Status.PUBLISHED)
+_AUDIT_DECODER = msgspec.json.Decoder(AuditRecord)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One run in a list. `score` is None unless the run is published and may still be shown."""
+
+    deck: str
+    gpu: str
+    run_id: str
+    problem: str
+    problem_title: str
+    entrant: EntrantView
+    status: str
+    score: float | None
+    low: float | None
+    high: float | None
+    decimals: int
+    verdict: str | None
+    reasons: tuple[Reason, ...]
+    started_at: datetime.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """Everything about one run. What belongs to the evidence block only is marked so in the template and the API.
+
+    is_published  whether `summary.score` is shown as a result
+    """
+
+    summary: RunSummary
+    record: Record
+    problem: Problem
+    assessment: Assessment
+    findings: tuple[Finding, ...]
+    audits: tuple[tuple[Audit, AuditRecord], ...]
+    decisions: tuple[Decision, ...]
+    waivers: tuple[Waiver, ...]
+    releases: tuple[int, ...]
+    is_published: bool
+
+    @property
+    def files(self) -> tuple[ArchiveFile, ...]:
+        """The archive's files."""
+        return self.record.files
+
+
+def visible_runs(at: datetime.datetime, *, is_staff: bool = False) -> QuerySet[Run]:
+    """Return the runs that a reader may know of: published once, withheld, failed or withdrawn; staff see all."""
+    runs = Run.objects.filter(assessment__isnull=False)
+    if is_staff:
+        return runs
+    standing = Assessment.Standing
+    is_withheld = Q(assessment__standing__in=[standing.BLOCKED, standing.FAILED])
+    is_withdrawn = Q(publication__state=Publication.State.WITHDRAWN)
+    return runs.filter(is_withheld | is_withdrawn | Q(Exists(_PUBLISHED)))
+
+
+def list_runs(filters: dict[str, str], at: datetime.datetime, *, is_staff: bool = False) -> QuerySet[Run]:
+    """Return the visible runs that match, newest run id first.
+
+    filters  any of deck, gpu, problem, model, harness, effort, status, verdict, q (words in id, model or problem)
+    """
+    runs = visible_runs(at, is_staff=is_staff).annotate(was_published=Exists(_PUBLISHED))
+    columns = {
+        "deck": "deck", "gpu": "gpu", "problem": "problem__slug", "model": "entrant__model__slug",
+        "harness": "entrant__harness", "effort": "entrant__effort", "verdict": "assessment__verdict",
+    }  # fmt: skip
+    for name, column in columns.items():
+        if filters.get(name):
+            runs = runs.filter(**{column: filters[name]})
+    for word in filters.get("q", "").split()[:8]:
+        runs = runs.filter(
+            Q(run_id__icontains=word) | Q(entrant__model__name__icontains=word) | Q(problem__title__icontains=word)
+        )
+    runs = _with_status(runs, filters.get("status", ""))
+    related = ("problem", "entrant__model", "assessment", "publication")
+    return (
+        runs.select_related(*related)
+        .defer("record", "assessment__shapes", "assessment__evidence")
+        .order_by("-run_id", "deck", "gpu")
+    )
+
+
+def run_cursor(run: Run) -> str:
+    """Return the cursor that continues a list after a run."""
+    return f"{run.run_id}|{run.deck_id}|{run.gpu_id}"
+
+
+def page_after(runs: QuerySet[Run], cursor: str | None) -> QuerySet[Run]:
+    """Return the runs of a list that stand after a cursor; a list that grows meanwhile repeats and skips none."""
+    if cursor is None:
+        return runs
+    run_id, deck, gpu = (*cursor.split("|"), "", "")[:3]
+    same_deck = Q(run_id=run_id, deck=deck, gpu__gt=gpu)
+    return runs.filter(Q(run_id__lt=run_id) | Q(run_id=run_id, deck__gt=deck) | same_deck)
+
+
+def _with_status(runs: QuerySet[Run], status: str) -> QuerySet[Run]:
+    standing, state = Assessment.Standing, Publication.State
+    if status == "published":
+        return runs.filter(
+            publication__state=state.APPROVED, assessment__standing=standing.ELIGIBLE, was_published=True
+        )
+    if status == "failed":
+        return runs.filter(assessment__standing=standing.FAILED)
+    if status == "withheld":
+        return runs.filter(Q(assessment__standing=standing.BLOCKED) | Q(publication__state=state.WITHDRAWN))
+    return runs
+
+
+def summarise(run: Run, at: datetime.datetime, *, was_published: bool) -> RunSummary:
+    """Return a run as a list shows it."""
+    is_shown = was_published and selection.is_showable(run, at)
+    status = str(ReleasedCell.Status.PUBLISHED) if is_shown else selection.status_of(run, at) or "pending"
+    if status == ReleasedCell.Status.PUBLISHED and not is_shown:
+        status = "pending"
+    metric = load_decks()[run.deck_id].problems[run.problem.slug].metric
+    codes = [] if is_shown else selection.reason_codes(run, at)
+    return RunSummary(
+        deck=run.deck_id,
+        gpu=run.gpu_id,
+        run_id=run.run_id,
+        problem=run.problem.slug,
+        problem_title=run.problem.title,
+        entrant=entrant_view(run.entrant),
+        status=status,
+        score=run.assessment.score if is_shown else None,
+        low=run.assessment.score_low if is_shown else None,
+        high=run.assessment.score_high if is_shown else None,
+        decimals=metric.decimals,
+        verdict=run.assessment.verdict,
+        reasons=tuple(Reason(code, selection.reason_title(code)) for code in codes),
+        started_at=run.started_at,
+    )
+
+
+def read_run(deck: str, gpu: str, run_id: str, at: datetime.datetime, *, is_staff: bool = False) -> RunView | None:
+    """Return everything about one run, or None where there is none that this reader may know of."""
+    related = ("problem", "entrant__model", "assessment", "publication")
+    runs = visible_runs(at, is_staff=is_staff).annotate(was_published=Exists(_PUBLISHED)).select_related(*related)
+    run: Any = runs.filter(deck=deck, gpu=gpu, run_id=run_id).first()
+    if run is None:
+        return None
+    summary = summarise(run, at, was_published=run.was_published)
+    audits = Audit.objects.filter(run=run).order_by("-ingested_at", "-pk")
+    releases = run.released_cells.filter(status="published").values_list("release__number", flat=True)
+    return RunView(
+        summary=summary,
+        record=decode(bytes(run.record)),
+        problem=load_decks()[deck].problems[run.problem.slug],
+        assessment=run.assessment,
+        findings=tuple(run.findings.all()),
+        audits=tuple((row, _AUDIT_DECODER.decode(bytes(row.content))) for row in audits),
+        decisions=tuple(run.decisions.select_related("actor").all()),
+        waivers=tuple(run.waivers.select_related("decision__actor").all()),
+        releases=tuple(sorted(releases)),
+        is_published=summary.score is not None,
+    )
+
+
+def read_file(view: RunView, path: str) -> bytes | None:
+    """Return the stored bytes of one file of a run's archive, or None where the archive has no such file."""
+    entry = next((entry for entry in view.files if entry.path == path), None)
+    blob = Blob.objects.filter(pk=entry.digest).first() if entry is not None else None
+    return zlib.decompress(bytes(blob.content)) if blob is not None else None
+
+
+def rule_title(code: str) -> str:
+    """Return a finding's title for headings."""
+    return RULES[code].title if code in RULES else code

@@ -1,0 +1,25 @@
+"""The tables. Catalogue and evidence are written by ingest, assessments by recompute, publication by publishing."""
+
+from leaderboard.models.catalogue import Deck, Entrant, Gpu, LanguageModel, Problem
+from leaderboard.models.evidence import Audit, Blob, Rejection, Run
+from leaderboard.models.judgement import Assessment, Finding
+from leaderboard.models.publication import Decision, Publication, Release, ReleasedCell, Waiver
+
+__all__ = [
+    "Assessment",
+    "Audit",
+    "Blob",
+    "Decision",
+    "Deck",
+    "Entrant",
+    "Finding",
+    "Gpu",
+    "LanguageModel",
+    "Problem",
+    "Publication",
+    "Rejection",
+    "Release",
+    "ReleasedCell",
+    "Run",
+    "Waiver",
+]

@@ -1,0 +1,244 @@
+"""Rows become scores and findings: deterministic, and incremental by a digest of everything that goes in.
+
+A run is assessed again when its record, audits, waivers or conflicts, its problem's version, its GPU's peaks, the
+method or the rules changed. The same evidence always gives the same bytes.
+"""
+
+import datetime
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import msgspec
+from django.db import transaction
+
+from grading.auditfile import Audit as AuditRecord
+from grading.hardware import Gpu, load_gpus, peaks_digest
+from grading.integrity import RULES_VERSION, Context, Finding, judge
+from grading.integrity.scores import agreement
+from grading.interval import Interval
+from grading.problem import Deck, Problem, load_decks
+from grading.record import Record, decode
+from grading.score import METHOD_VERSION, Recomputed, ShapeScore, recompute
+from leaderboard import eligibility
+from leaderboard.models import Assessment, Audit, Rejection, Run, Waiver
+from leaderboard.models import Finding as FindingRow
+
+BATCH = 500
+_AUDIT_DECODER = msgspec.json.Decoder(AuditRecord)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that decides one run's assessment."""
+
+    run: Run
+    audits: tuple[Audit, ...]
+    conflicts: tuple[str, ...]
+    waivers: dict[str, datetime.datetime | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One run's score, findings and standing, before they become rows."""
+
+    record: Record
+    problem: Problem
+    gpu: Gpu
+    score: Recomputed
+    agrees: bool | None
+    findings: tuple[Finding, ...]
+    standing: eligibility.Standing
+    audits: tuple[AuditRecord, ...]
+
+
+@dataclass
+class Report:
+    """What one recompute did."""
+
+    seen: int = 0
+    assessed: int = 0
+
+    def summary(self) -> str:
+        """Return the one line that the command prints."""
+        return f"{self.assessed} runs assessed, {self.seen - self.assessed} unchanged"
+
+
+def recompute_all(*, is_forced: bool = False, runs: Iterable[int] | None = None) -> Report:
+    """Assess every run whose evidence changed, in batches of one transaction each.
+
+    is_forced  assess also runs whose evidence did not change
+    runs       only these primary keys
+    """
+    report = Report()
+    keys = iter(sorted(runs) if runs is not None else Run.objects.order_by("pk").values_list("pk", flat=True))
+    while batch := list(islice(keys, BATCH)):
+        with transaction.atomic():
+            _assess_batch(batch, report, is_forced=is_forced)
+    return report
+
+
+def gather(keys: list[int]) -> Iterator[Evidence]:
+    """Yield the evidence of runs in order of primary key; four queries whatever their number."""
+    audits, conflicts, waivers = _by_run(keys)
+    for run in Run.objects.filter(pk__in=keys).select_related("problem").order_by("pk"):
+        yield Evidence(
+            run,
+            tuple(audits.get(run.pk, ())),
+            tuple(conflicts.get(run.pk, ())),
+            waivers.get(run.pk, {}),
+        )
+
+
+def _by_run(keys: list[int]) -> tuple[dict[int, list[Audit]], dict[int, list[str]], dict[int, dict[str, Any]]]:
+    audits: dict[int, list[Audit]] = {}
+    for audit in Audit.objects.filter(run__in=keys).order_by("ingested_at", "file", "digest"):
+        audits.setdefault(audit.run_id, []).append(audit)
+    conflicts: dict[int, list[str]] = {}
+    for run, digest in Rejection.objects.filter(run__in=keys).order_by("digest").values_list("run", "digest"):
+        conflicts.setdefault(run, []).append(digest)
+    waivers: dict[int, dict[str, Any]] = {}
+    rows = Waiver.runs.through.objects.filter(run__in=keys)
+    for run, code, expires_at in rows.values_list("run", "waiver__code", "waiver__expires_at"):
+        held = waivers.setdefault(run, {})
+        held[code] = _later(held[code], expires_at) if code in held else expires_at
+    return audits, conflicts, waivers
+
+
+def _later(first: datetime.datetime | None, second: datetime.datetime | None) -> datetime.datetime | None:
+    return None if first is None or second is None else max(first, second)
+
+
+def assess(evidence: Evidence) -> Judged:
+    """Return the score, findings and standing that the evidence gives."""
+    record = decode(bytes(evidence.run.record))
+    deck, gpu = _catalogue(record)
+    problem = deck.problems[record.problem]
+    score = recompute(record, problem, gpu.key, gpu.current)
+    audits = tuple(_AUDIT_DECODER.decode(bytes(row.content)) for row in evidence.audits)
+    context = Context(
+        record=record, problem=problem, deck=deck, gpu=gpu, score=score, audits=audits, conflicts=evidence.conflicts
+    )
+    findings = judge(context)
+    standing = eligibility.decide(findings, score.value, evidence.waivers)
+    return Judged(record, problem, gpu, score, agreement(context), findings, standing, audits)
+
+
+def _catalogue(record: Record) -> tuple[Deck, Gpu]:
+    return load_decks()[record.key.deck], load_gpus()[record.key.gpu]
+
+
+def _assess_batch(keys: list[int], report: Report, *, is_forced: bool) -> None:
+    held = dict(Assessment.objects.filter(pk__in=keys).values_list("pk", "input_digest"))
+    rows: list[Assessment] = []
+    findings: list[FindingRow] = []
+    for evidence in gather(keys):
+        report.seen += 1
+        digest = input_digest(evidence)
+        if not is_forced and held.get(evidence.run.pk) == digest:
+            continue
+        judged = assess(evidence)
+        rows.append(_assessment(evidence, judged, digest))
+        findings.extend(_finding_rows(evidence.run.pk, judged.findings))
+    report.assessed += len(rows)
+    done = [row.pk for row in rows]
+    FindingRow.objects.filter(run__in=done).delete()
+    Assessment.objects.filter(pk__in=done).delete()
+    Assessment.objects.bulk_create(rows)
+    FindingRow.objects.bulk_create(findings)
+
+
+def input_digest(evidence: Evidence) -> str:
+    """Return the digest of everything that can change a run's assessment."""
+    run = evidence.run
+    problem = load_decks()[run.deck_id].problems[run.problem.slug]
+    parts = [
+        METHOD_VERSION,
+        RULES_VERSION,
+        run.content_digest,
+        hashlib.sha256(bytes(run.record)).hexdigest(),
+        problem.version,
+        peaks_digest(load_gpus()[run.gpu_id]),
+        [(row.file, row.digest) for row in evidence.audits],
+        evidence.conflicts,
+        sorted((code, str(expiry)) for code, expiry in evidence.waivers.items()),
+    ]
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+def _assessment(evidence: Evidence, judged: Judged, digest: str) -> Assessment:
+    value, summary = judged.score.value, _summary(evidence, judged)
+    current = next((audit for audit in reversed(judged.audits) if audit.status != "unreadable"), None)
+    return Assessment(
+        run_id=evidence.run.pk,
+        score=value.value if value else None,
+        score_low=value.low if value else None,
+        score_high=value.high if value else None,
+        reason=judged.score.reason,
+        agrees=judged.agrees,
+        shapes=[shape_data(shape, judged.problem) for shape in judged.score.shapes],
+        standing=judged.standing.standing,
+        blockers=list(judged.standing.blockers),
+        waived=list(judged.standing.waived),
+        valid_until=judged.standing.valid_until,
+        verdict=current.verdict if current else None,
+        needs_acknowledgement=any(audit.publishable == "with_acknowledgement" for audit in judged.audits),
+        method_version=METHOD_VERSION,
+        problem_version=judged.problem.version,
+        peak_version=judged.gpu.current.version,
+        evidence=summary,
+        evidence_digest=hashlib.sha256(msgspec.json.encode(summary, order="deterministic")).hexdigest(),
+        input_digest=digest,
+    )
+
+
+def _summary(evidence: Evidence, judged: Judged) -> dict[str, Any]:
+    """Return what an approval signs: record, score, findings, audits, waivers, peak and problem versions."""
+    return {
+        "record": hashlib.sha256(bytes(evidence.run.record)).hexdigest(),
+        "content": evidence.run.content_digest,
+        "problem": judged.problem.version,
+        "peaks": {"version": judged.gpu.current.version, "digest": peaks_digest(judged.gpu)},
+        "score": _range(judged.score.value),
+        "findings": [[finding.code, finding.severity, finding.message] for finding in judged.findings],
+        "audits": [[row.file, row.digest, row.verdict] for row in evidence.audits],
+        "waivers": sorted([code, str(expiry)] for code, expiry in evidence.waivers.items()),
+    }
+
+
+def shape_data(shape: ShapeScore, problem: Problem) -> dict[str, Any]:
+    """Return one shape of a score as plain data, as `explain` prints it and pages show it."""
+    return {
+        "index": shape.index,
+        "label": problem.shape_label(shape.index),
+        "value": _range(shape.value),
+        "ms": _range(shape.ms),
+        "floor_ms": shape.floor_ms,
+        "floor_bound": shape.floor_bound,
+        "share_of_attainable": _range(shape.share_of_attainable),
+        "readings": [{"quantity": clue.quantity, "text": clue.text, "line": clue.line} for clue in shape.clues],
+        "is_consistent": shape.conflict is None,
+    }
+
+
+def _range(interval: Interval | None) -> list[float] | None:
+    """Return [value, low, high], with a bound that is not finite as null."""
+    if interval is None:
+        return None
+    return [bound if abs(bound) < 1e300 else None for bound in (interval.value, interval.low, interval.high)]  # type: ignore[misc]
+
+
+def _finding_rows(run: int, findings: Iterable[Finding]) -> Iterator[FindingRow]:
+    for position, finding in enumerate(findings):
+        yield FindingRow(
+            run_id=run,
+            position=position,
+            code=finding.code,
+            severity=finding.severity,
+            message=finding.message,
+            file=finding.file,
+            line=finding.line,
+            data=dict(finding.data),
+        )

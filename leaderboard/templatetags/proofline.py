@@ -1,0 +1,200 @@
+"""Formatting for every template, in one place: numbers, intervals, states. What is not known is a dash, never a zero."""
+
+import datetime
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from leaderboard.selection import WITHDRAWN
+
+register = template.Library()
+THIN = "\u202f"
+_MAX_DECIMALS = 9
+_STATES = {
+    "published": ("●", "published"),
+    "withheld": ("▲", "withheld"),
+    "failed": ("✕", "failed"),
+    "withdrawn": ("⊘", "withdrawn"),
+    "pending": ("○", "pending"),
+}
+_SEVERITIES = {"block": ("■", "blocks"), "warn": ("▲", "warns"), "note": ("·", "note")}
+_SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def absent(why: str = "not known") -> SafeString:
+    """Return the dash that stands for a missing value, with the reason as its title."""
+    return format_html('<span class="absent" title="{}">—</span>', why)
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value can be shown as a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+@register.filter
+def score(value: float | None, decimals: int = 4) -> str:
+    """Return a score with its metric's decimals."""
+    return f"{value:,.{decimals}f}" if is_number(value) else absent("no score")
+
+
+@register.filter
+def interval(thing: Any, decimals: int = 4) -> str:
+    """Return the range of anything with `low` and `high`, or of a (value, low, high) triple."""
+    low, high = (thing[1], thing[2]) if isinstance(thing, Sequence) else (thing.low, thing.high)
+    return range_text(low, high, decimals) or absent("no interval")
+
+
+def range_text(low: float | None, high: float | None, decimals: int) -> str:
+    """Return ``low – high`` with as many decimals as it takes to tell the two apart; empty where one is missing."""
+    if low is None or high is None or not (is_number(low) and is_number(high)):
+        return ""
+    width = high - low
+    needed = math.ceil(-math.log10(width)) + 1 if width > 0 else decimals
+    places = max(0, min(_MAX_DECIMALS, max(decimals, needed)))
+    return f"{low:,.{places}f} – {high:,.{places}f}"
+
+
+@register.filter
+def interval_text(thing: Any, decimals: int = 4) -> str:
+    """Return an interval for a title attribute; empty where there is none."""
+    return range_text(thing.low, thing.high, decimals)
+
+
+@register.filter
+def significant(value: float | None, digits: int = 4) -> str:
+    """Return a number with so many significant digits, never in exponent form."""
+    if not is_number(value) or value is None:
+        return absent()
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(places, _MAX_DECIMALS)}f}"
+
+
+@register.filter
+def percent(share: float | None, decimals: int = 1) -> str:
+    """Return a share as a percentage."""
+    return f"{share * 100:.{decimals}f}{THIN}%" if is_number(share) and share is not None else absent()
+
+
+@register.filter
+def count(value: int | None) -> str:
+    """Return a whole number with thousands apart."""
+    return f"{value:,}".replace(",", THIN) if is_number(value) else absent()
+
+
+@register.filter
+def si(value: float | None) -> str:
+    """Return a large quantity with its prefix, for example ``137.4 G``."""
+    if not is_number(value) or value is None:
+        return absent()
+    for factor, prefix in _SI:
+        if abs(value) >= factor:
+            return f"{value / factor:.4g}{THIN}{prefix}"
+    return f"{value:.4g}{THIN}"
+
+
+@register.filter
+def size(value: int | None) -> str:
+    """Return a size in bytes, kB or MB."""
+    if not is_number(value) or value is None:
+        return absent()
+    for factor, unit in ((1e6, "MB"), (1e3, "kB")):
+        if value >= factor:
+            return f"{value / factor:.1f}{THIN}{unit}"
+    return f"{value}{THIN}bytes"
+
+
+@register.filter
+def duration(seconds: int | None) -> str:
+    """Return a duration in hours, minutes and seconds."""
+    if not is_number(seconds) or seconds is None:
+        return absent("not recorded")
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "min"), (rest if not hours else 0, "s"))
+    return " ".join(f"{number}{THIN}{unit}" for number, unit in parts if number) or f"0{THIN}s"
+
+
+@register.filter
+def day(moment: datetime.datetime | datetime.date | None) -> str:
+    """Return a date as a ``time`` element."""
+    if moment is None:
+        return absent("date not recorded")
+    return format_html('<time datetime="{}">{}</time>', moment.isoformat(), moment.strftime("%Y-%m-%d"))
+
+
+@register.filter
+def moment(value: datetime.datetime | None) -> str:
+    """Return a date and time in UTC as a ``time`` element."""
+    if value is None:
+        return absent("time not recorded")
+    utc = value.astimezone(datetime.UTC)
+    return format_html('<time datetime="{}">{} UTC</time>', utc.isoformat(), utc.strftime("%Y-%m-%d %H:%M"))
+
+
+@register.filter
+def rank(places: tuple[int, int] | None) -> str:
+    """Return a rank range, with what a range means as its title."""
+    if places is None:
+        return absent("no rank")
+    low, high = places
+    if low == high:
+        return str(low)
+    return format_html('<span title="not separable: any place from {} to {}">{}–{}</span>', low, high, low, high)
+
+
+@register.filter
+def state(thing: Any) -> str:
+    """Return the word for what a cell or run is: its status, or withdrawn where that is the reason."""
+    is_withdrawn = any(reason.code == WITHDRAWN for reason in thing.reasons)
+    return "withdrawn" if is_withdrawn else str(thing.status)
+
+
+@register.filter
+def glyph(word: str) -> str:
+    """Return the sign of a state or a severity."""
+    return (_STATES | _SEVERITIES).get(word, ("?", word))[0]
+
+
+@register.filter
+def severity_word(severity: str) -> str:
+    """Return what a finding of a severity does."""
+    return _SEVERITIES.get(severity, ("?", severity))[1]
+
+
+@register.filter
+def arrow(metric: Any) -> str:
+    """Return which direction is better, as an arrow that also reads aloud."""
+    sign, words = ("↑", "higher is better") if metric.higher_is_better else ("↓", "lower is better")
+    return format_html('<abbr class="arrow" title="{}" aria-label="{}">{}</abbr>', words, words, sign)
+
+
+@register.filter
+def width(share: float | None, full: float = 100) -> str:
+    """Return a share of 1 as a length for an SVG attribute, held between nothing and full."""
+    bounded = min(max(share, 0.0), 1.0) if is_number(share) and share is not None else 0.0
+    return f"{bounded * full:.2f}"
+
+
+@register.filter
+def lookup(mapping: Any, key: Any) -> Any:
+    """Return a mapping's value for a key, or None."""
+    return mapping.get(key)
+
+
+@register.filter
+def plural(number: int, words: str) -> str:
+    """Return a number with its noun: ``{{ 2|plural:"cell,cells" }}`` gives ``2 cells``."""
+    one, many = words.split(",")
+    return f"{count(number)} {one if number == 1 else many}"
+
+
+@register.filter
+def listed(values: Iterable[float], decimals: int = 4) -> str:
+    """Return factors of a product, for the score's formula."""
+    return " × ".join(f"{value:.{decimals}f}" for value in values)

@@ -1,0 +1,132 @@
+"""Factories: the smallest honest thing of each kind, with overrides. Nothing here is copied from real archives."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from grading.auditfile import Audit, read_audit
+from grading.hardware import load_gpus
+from grading.integrity import Context
+from grading.logs import read_benchmark, read_check
+from grading.problem import Problem, load_decks, load_problem
+from grading.record import SCHEMA_VERSION, Record, RunKey
+from grading.score import recompute
+
+RUN_ID = "20260701_120000_codex_gpt-test_07_w4a16_gemm"
+H200_NAME = "NVIDIA H200"
+
+
+def make_times(problem: Problem, ms: float = 0.05) -> list[float]:
+    """One plausible time per shape."""
+    return [ms * (index + 1) for index in range(len(problem.shapes))]
+
+
+def make_benchmark(
+    problem: Problem, gpu: str = "H200", times: list[float] | None = None, *, with_events: bool = True
+) -> str:
+    """A roofline log as the deck's harness would print it for the given true times."""
+    table = load_gpus()[gpu].current
+    metric = problem.metric
+    peak = table.tflops[metric.dtype] if metric.regime == "compute" else table.bandwidth_gbps
+    lines, fractions = [], []
+    for index, (shape, ms) in enumerate(zip(problem.shapes, times or make_times(problem), strict=True)):
+        tflops, gbps = problem.flops(shape) / (ms * 1e9), problem.bytes(shape) / (ms * 1e6)
+        fraction = (tflops if metric.regime == "compute" else gbps) / peak
+        fractions.append(fraction)
+        stamp = f"2026-07-01T12:00:{index:02d}+00:00"
+        if with_events:
+            lines.append(f"benchmark_event event=variant_start shape={index} variant=solution ts={stamp}")
+            lines.append(
+                f"benchmark_event event=variant_end shape={index} variant=solution ts={stamp} "
+                f"elapsed_s=0.500 ms={ms:.6f}"
+            )
+        lines.append(f"shape={index} variant=solution tflops={tflops:.3f} gbps={gbps:.3f} ms={ms:.3f}")
+        lines.append(f"shape={index} solution_peak_fraction={fraction:.4f}")
+    score = 1.0
+    for fraction in fractions:
+        score *= max(fraction, 1e-9) ** (1 / len(fractions))
+    lines += [f"peak_fraction: {score:.4f}", "RESULT: OK"]
+    return "\n".join(lines) + "\n"
+
+
+def headline_of(log: str) -> str:
+    """The score that a log prints."""
+    return next(line.split(": ")[1] for line in log.splitlines() if line.startswith("peak_fraction: "))
+
+
+def make_record(problem: Problem | None = None, gpu: str = "H200", log: str | None = None, **overrides: Any) -> Record:
+    """A correct run on a proven GPU with a whole log."""
+    problem = problem or load_problem("hard", "07_w4a16_gemm")
+    log = make_benchmark(problem, gpu) if log is None else log
+    values: dict[str, Any] = {
+        "schema": SCHEMA_VERSION,
+        "key": RunKey(problem.deck, gpu, f"20260701_120000_codex_gpt-test_{problem.id}"),
+        "problem": problem.id,
+        "harness": "codex",
+        "model": "gpt-test",
+        "has_solution": True,
+        "correct": True,
+        "failure_reason": "pass",
+        "template_mutated": False,
+        "session_complete": True,
+        "score_text": headline_of(log) if "peak_fraction: " in log else None,
+        "device_name": H200_NAME,
+        "benchmark": read_benchmark(log.encode(), "benchmark.log") if log else None,
+        "check": read_check(b"PASS\n", "check.log"),
+    }
+    return Record(**{**values, **overrides})
+
+
+def make_audit(verdict: str = "clean", **fields: Any) -> Audit:
+    """An audit as an auditor would write it."""
+    data = {"run_id": RUN_ID, "verdict": verdict, "summary": "Read the kernel.", "auditor": "A. Auditor", **fields}
+    text = "".join(f"{key}: {json.dumps(value)}\n" for key, value in data.items())
+    return read_audit(text.encode(), f"{RUN_ID}.yaml", "hard")
+
+
+def make_context(record: Record | None = None, audits: tuple[Audit, ...] | None = None, **overrides: Any) -> Context:
+    """The evidence of a run with nothing wrong, unless overridden."""
+    record = record or make_record()
+    deck, gpu = load_decks()[record.key.deck], load_gpus()[record.key.gpu]
+    problem = overrides.pop("problem", deck.problems[record.problem])
+    values = {
+        "record": record,
+        "problem": problem,
+        "deck": deck,
+        "gpu": gpu,
+        "score": recompute(record, problem, gpu.key, gpu.current),
+        "audits": (make_audit(),) if audits is None else audits,
+    }
+    return Context(**{**values, **overrides})
+
+
+def write_archive(root: Path, record: Record | None = None, log: str | None = None, **fields: Any) -> Path:
+    """Write a run directory ``<deck>/<GPU>/<run_id>`` with result.json, logs and environment; return it."""
+    problem = load_problem("hard", "07_w4a16_gemm")
+    log = make_benchmark(problem) if log is None else log
+    record = record or make_record(problem, log=log)
+    folder = root / record.key.deck / record.key.gpu / record.key.run_id
+    folder.mkdir(parents=True)
+    result = {
+        "run_id": record.key.run_id,
+        "problem": record.problem,
+        "harness": record.harness,
+        "model": record.model,
+        "reasoning_effort": record.effort,
+        "has_solution": True,
+        "correct": record.correct,
+        "failure_reason": record.failure_reason,
+        "peak_fraction": float(record.score_text) if record.score_text else None,
+        "template_mutated": False,
+        "elapsed_seconds": 60,
+        "usage": {},
+        **fields,
+    }
+    (folder / "result.json").write_text(json.dumps(result))
+    if log:
+        (folder / "benchmark.log").write_text(log)
+    if record.correct:
+        (folder / "check.log").write_text("PASS\n")
+    (folder / "solution.py").write_text("import torch\n")
+    (folder / "environment.json").write_text(json.dumps({"device_name": record.device_name}))
+    return folder
