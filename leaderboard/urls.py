@@ -1,8 +1,29 @@
-"""URL configuration."""
+"""URL configuration: pages, the API, the administration."""
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import URLPattern, URLResolver, path
 
 from leaderboard.api import api
+from leaderboard.pages import boards, catalogue, publication, runs, service
 
-urlpatterns = [path("admin/", admin.site.urls), path("api/v1/", api.urls)]
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("", boards.home, name="home"),
+    path("boards/<str:deck>/<str:gpu>/", boards.board, name="board"),
+    path("models/", catalogue.model_list, name="models"),
+    path("models/<str:slug>/", catalogue.model, name="model"),
+    path("problems/", catalogue.problem_list, name="problems"),
+    path("problems/<str:deck>/<str:problem>/", catalogue.problem, name="problem"),
+    path("gpus/", catalogue.gpu_list, name="gpus"),
+    path("gpus/<str:key>/", catalogue.gpu, name="gpu"),
+    path("runs/", runs.run_list, name="runs"),
+    path("runs/<str:deck>/<str:gpu>/<str:run_id>/", runs.run, name="run"),
+    path("runs/<str:deck>/<str:gpu>/<str:run_id>/files/<path:path>", runs.run_file, name="run_file"),
+    path("withheld/", publication.withheld, name="withheld"),
+    path("releases/", publication.release_list, name="releases"),
+    path("releases/<int:number>/", publication.release, name="release"),
+    path("methodology/", publication.methodology, name="methodology"),
+    path("healthz", service.healthz, name="healthz"),
+    path("robots.txt", service.robots, name="robots"),
+    path("admin/", admin.site.urls),
+    path("api/v1/", api.urls),
+]

@@ -9,7 +9,7 @@ from grading.hardware import load_gpus
 from grading.integrity import Context
 from grading.logs import read_benchmark, read_check
 from grading.problem import Problem, load_decks, load_problem
-from grading.record import SCHEMA_VERSION, Record, RunKey
+from grading.record import SCHEMA_VERSION, Record, RunKey, model_slug
 from grading.score import recompute
 
 RUN_ID = "20260701_120000_codex_gpt-test_07_w4a16_gemm"
@@ -77,11 +77,15 @@ def make_record(problem: Problem | None = None, gpu: str = "H200", log: str | No
     return Record(**{**values, **overrides})
 
 
+def make_audit_text(run_id: str = RUN_ID, verdict: str = "clean", **fields: Any) -> str:
+    """The YAML of an audit as an auditor would write it."""
+    data = {"run_id": run_id, "verdict": verdict, "summary": "Read the kernel.", "auditor": "A. Auditor", **fields}
+    return "".join(f"{key}: {json.dumps(value)}\n" for key, value in data.items())
+
+
 def make_audit(verdict: str = "clean", **fields: Any) -> Audit:
-    """An audit as an auditor would write it."""
-    data = {"run_id": RUN_ID, "verdict": verdict, "summary": "Read the kernel.", "auditor": "A. Auditor", **fields}
-    text = "".join(f"{key}: {json.dumps(value)}\n" for key, value in data.items())
-    return read_audit(text.encode(), f"{RUN_ID}.yaml", "hard")
+    """An audit as an auditor would write it, read."""
+    return read_audit(make_audit_text(RUN_ID, verdict, **fields).encode(), f"{RUN_ID}.yaml", "hard")
 
 
 def make_context(record: Record | None = None, audits: tuple[Audit, ...] | None = None, **overrides: Any) -> Context:
@@ -100,33 +104,43 @@ def make_context(record: Record | None = None, audits: tuple[Audit, ...] | None 
     return Context(**{**values, **overrides})
 
 
-def write_archive(root: Path, record: Record | None = None, log: str | None = None, **fields: Any) -> Path:
-    """Write a run directory ``<deck>/<GPU>/<run_id>`` with result.json, logs and environment; return it."""
-    problem = load_problem("hard", "07_w4a16_gemm")
-    log = make_benchmark(problem) if log is None else log
-    record = record or make_record(problem, log=log)
-    folder = root / record.key.deck / record.key.gpu / record.key.run_id
+def write_archive(
+    root: Path,
+    *,
+    problem_id: str = "07_w4a16_gemm",
+    gpu: str = "H200",
+    model: str = "gpt-test",
+    stamp: str = "20260701_120000",
+    log: str | None = None,
+    device_name: str | None = H200_NAME,
+    solution: str = "import torch\n",
+    **fields: Any,
+) -> Path:
+    """Write a run directory ``hard/<GPU>/<run_id>`` of a correct run, with its result.json fields overridden; return it."""
+    problem = load_problem("hard", problem_id)
+    log = make_benchmark(problem, gpu) if log is None else log
+    folder = root / "hard" / gpu / f"{stamp}_codex_{model_slug(model)}_{problem_id}"
     folder.mkdir(parents=True)
     result = {
-        "run_id": record.key.run_id,
-        "problem": record.problem,
-        "harness": record.harness,
-        "model": record.model,
-        "reasoning_effort": record.effort,
+        "run_id": folder.name,
+        "problem": problem_id,
+        "harness": "codex",
+        "model": model,
+        "reasoning_effort": "high",
         "has_solution": True,
-        "correct": record.correct,
-        "failure_reason": record.failure_reason,
-        "peak_fraction": float(record.score_text) if record.score_text else None,
+        "correct": True,
+        "failure_reason": "pass",
+        "peak_fraction": float(headline_of(log)) if "peak_fraction: " in log else None,
         "template_mutated": False,
         "elapsed_seconds": 60,
         "usage": {},
         **fields,
     }
     (folder / "result.json").write_text(json.dumps(result))
-    if log:
-        (folder / "benchmark.log").write_text(log)
-    if record.correct:
+    (folder / "benchmark.log").write_text(log)
+    if result["correct"]:
         (folder / "check.log").write_text("PASS\n")
-    (folder / "solution.py").write_text("import torch\n")
-    (folder / "environment.json").write_text(json.dumps({"device_name": record.device_name}))
+    (folder / "solution.py").write_text(solution)
+    if device_name is not None:
+        (folder / "environment.json").write_text(json.dumps({"device_name": device_name}))
     return folder

@@ -1,7 +1,7 @@
 """Command line: record one run, or the whole demo.
 
 ``python -m grading.runner hard/01_fp8_gemm --solution FILE --model NAME --gpu H200 --out DIR``
-``python -m grading.runner --all --gpu H200 --out DIR [--with-kernels]``
+``python -m grading.runner [hard/01_fp8_gemm] --all --gpu H200 --out DIR [--with-kernels]``
 """
 
 import argparse
@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     try:
         gpu = load_gpus()[options.gpu]
         if options.all:
-            runs = plan_demo(with_kernels=options.with_kernels)
+            runs = plan_demo(with_kernels=options.with_kernels, only=options.problem.partition("/")[2])
             for recording in record_demo(runs, gpu, options.device, options.out, limits, options.workers):
                 _report(recording)
             return 0
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m grading.runner", description="Record a run of a hard problem.")
-    parser.add_argument("problem", nargs="?", default="", help="deck/problem, for example hard/01_fp8_gemm")
+    parser.add_argument("problem", nargs="?", default="", help="for example hard/01_fp8_gemm; optional with --all")
     parser.add_argument("--solution", type=Path, help="the solution's file")
     parser.add_argument("--model", help="the entrant's model string")
     parser.add_argument("--harness", default="baseline")

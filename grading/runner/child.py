@@ -22,7 +22,7 @@ import msgspec
 from grading.problem import Stress
 from grading.runner.compare import Mismatch, compare_outputs, first_tensor, nominal_tolerance
 from grading.runner.job import Job
-from grading.runner.models import Pair, build_pair, draw_inputs, import_reference, stressed
+from grading.runner.models import Pair, build_pair, draw_inputs, draws_on_device, import_reference, stressed
 from grading.runner.structure import BASE_SEED, run_property_stage
 from grading.timing import median_ms, time_calls, time_empty_call
 
@@ -41,6 +41,7 @@ class Measured(msgspec.Struct, kw_only=True):
     triton: str | None
     python: str
     device_name: str | None
+    inputs_drawn_on: str | None = None
     samples_ms: list[list[float]] = []
     empty_call_ms: list[float] = []
 
@@ -49,7 +50,7 @@ def check(job: Job, measured: Measured) -> None:
     """Run the deck's check and print its log. Raises Fail at the first failure."""
     import torch
 
-    reference = import_reference()
+    reference = _import_reference(job, measured)
     property_seed = int(os.environ.get("KBH_PROPERTY_SEED") or str(secrets.randbits(64)), 0)
     if job.property_stage:
         _say(f"PROPERTY_SEED: {property_seed}")
@@ -73,7 +74,7 @@ def benchmark(job: Job, measured: Measured) -> None:
     """Run the deck's benchmark of the solution alone and print its log."""
     import torch
 
-    reference, solution = import_reference(), _import_solution()
+    reference, solution = _import_reference(job, measured), _import_solution()
     fractions = []
     with torch.no_grad():
         for index, shape in enumerate(job.shapes):
@@ -88,6 +89,12 @@ def benchmark(job: Job, measured: Measured) -> None:
     _say(f"peak_fraction: {score:.4f}")
     _say(f"RESULT: {'OK' if score >= job.result_ok else 'LOW'}")
     measured.empty_call_ms = time_empty_call(job.device, job.flush_bytes)
+
+
+def _import_reference(job: Job, measured: Measured) -> ModuleType:
+    reference = import_reference()
+    measured.inputs_drawn_on = job.device if draws_on_device(reference) else "cpu"
+    return reference
 
 
 def _check_text(job: Job) -> None:

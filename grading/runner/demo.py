@@ -37,8 +37,11 @@ class Planned:
     solution: Path
 
 
-def plan_demo(*, with_kernels: bool) -> list[Planned]:
-    """Return the runs, those that take longest to prepare first."""
+def plan_demo(*, with_kernels: bool, only: str = "") -> list[Planned]:
+    """Return the runs, those that take longest to prepare first.
+
+    only  a problem's id; empty = all problems
+    """
     runs = [
         Planned(problem, model, path)
         for problem in KERNELS
@@ -53,7 +56,8 @@ def plan_demo(*, with_kernels: bool) -> list[Planned]:
         kernels = ROOT / "grading" / "kernels"
         runs += [Planned(problem, "proofline-reference", kernels / f"{name}.py") for problem, name in KERNELS.items()]
     order = {problem: rank for rank, problem in enumerate(SLOWEST_TO_PREPARE)}
-    return sorted(runs, key=lambda run: order.get(run.problem, len(order)))
+    chosen = [run for run in runs if not only or run.problem == only]
+    return sorted(chosen, key=lambda run: order.get(run.problem, len(order)))
 
 
 def record_demo(

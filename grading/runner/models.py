@@ -56,12 +56,22 @@ def build_pair(reference: ModuleType, solution: ModuleType, shape: Shape, device
 
 
 def draw_inputs(reference: ModuleType, seed: int, device: str) -> list["Tensor"]:
-    """Return the inputs of one seed: drawn on the host by PyTorch's global generator, then moved."""
+    """Return the inputs of one seed: drawn by PyTorch's global generator on the host, then moved.
+
+    A reference with ``LARGE_INPUTS`` draws on the device instead, from the same seed but another stream: on the host
+    its draws would take minutes.
+    """
     import torch
 
     torch.manual_seed(seed)
     torch.cuda.manual_seed_all(seed)
-    return [tensor.to(device) for tensor in reference.get_inputs()]
+    with torch.device(device if draws_on_device(reference) else "cpu"):
+        return [tensor.to(device) for tensor in reference.get_inputs()]
+
+
+def draws_on_device(reference: ModuleType) -> bool:
+    """Tell whether a reference's inputs are too large to be drawn on the host."""
+    return bool(getattr(reference, "LARGE_INPUTS", False))
 
 
 @contextmanager

@@ -243,6 +243,7 @@ class Recording:
             "is_check_shared": self.is_check_shared,
             "is_benchmark_alone": True,
             "forbidden_text_applied": not may_use_forbidden(self.entrant.harness, self.entrant.solution),
+            "inputs_drawn_on": measured.inputs_drawn_on if measured else None,
             "samples_ms": timed.samples_ms if timed else [],
             "empty_call_ms": timed.empty_call_ms if timed else [],
         }

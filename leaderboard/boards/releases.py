@@ -30,21 +30,16 @@ class ChangeCounts:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One cell that differs between two releases. `before` and `after` are masked as of today.
+    """One cell that differs between two releases. All three are masked as of today.
 
     kind  added, changed or removed
+    cell  the cell as the newer release has it, or as it last was
     """
 
     kind: str
+    cell: Cell
     before: Cell | None
     after: Cell | None
-
-    @property
-    def cell(self) -> Cell:
-        """The cell as the newer release has it, or as it last was."""
-        cell = self.after or self.before
-        assert cell is not None
-        return cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +106,8 @@ def _changes(previous: Release | None, release: Release, before: list[Cell], aft
     stored = _stored([previous.number, release.number])
     old, new = {cell.id: cell for cell in before}, {cell.id: cell for cell in after}
     kinds = _kinds(stored[previous.number], stored[release.number])
-    return tuple(Change(kind, old.get(cell), new.get(cell)) for cell, kind in sorted(kinds.items()))
+    every = old | new
+    return tuple(Change(kind, every[name], old.get(name), new.get(name)) for name, kind in sorted(kinds.items()))
 
 
 def _stored(numbers: list[int]) -> dict[int, _Stored]:

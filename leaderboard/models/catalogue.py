@@ -57,10 +57,10 @@ class LanguageModel(models.Model):
 class Entrant(models.Model):
     """Model, harness and effort: one row of a board."""
 
-    slug = models.CharField(max_length=160, unique=True)
+    slug = models.CharField(max_length=240, unique=True)
     model = models.ForeignKey(LanguageModel, models.PROTECT, related_name="entrants")
-    harness = models.CharField(max_length=100)
-    effort = models.CharField(max_length=40, blank=True)
+    harness = models.CharField(max_length=200)
+    effort = models.CharField(max_length=200, blank=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["model", "harness", "effort"], name="entrant_unique")]

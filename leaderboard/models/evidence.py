@@ -26,7 +26,7 @@ class Run(models.Model):
     problem = models.ForeignKey(Problem, models.PROTECT, related_name="runs")
     entrant = models.ForeignKey(Entrant, models.PROTECT, related_name="runs")
     started_at = models.DateTimeField(null=True)
-    reported_text = models.CharField(max_length=40, null=True)
+    reported_text = models.CharField(max_length=200, null=True)
     is_correct = models.BooleanField(null=True)
     solution_digest = models.CharField(max_length=64, null=True, db_index=True)
     content_digest = models.CharField(max_length=64)

@@ -108,7 +108,7 @@ class ReleasedCell(models.Model):
         FAILED = "failed"
 
     release = models.ForeignKey(Release, models.PROTECT, related_name="cells")
-    cell = models.CharField(max_length=300)
+    cell = models.CharField(max_length=420)
     deck = models.ForeignKey(Deck, models.PROTECT, related_name="+")
     problem = models.ForeignKey(Problem, models.PROTECT, related_name="+")
     gpu = models.ForeignKey(Gpu, models.PROTECT, related_name="+")

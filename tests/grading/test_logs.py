@@ -43,9 +43,8 @@ def test_it_reads_a_fraction_line_as_a_measurement_of_the_solution():
 
 
 def test_it_reads_an_end_event_as_a_timing_and_a_marker():
-    log = read(
-        "benchmark_event event=variant_end shape=1 variant=eager ts=2026-07-01T10:00:00.5+00:00 elapsed_s=0.512 ms=0.012345"
-    )
+    stamp = "2026-07-01T10:00:00.5+00:00"
+    log = read(f"benchmark_event event=variant_end shape=1 variant=eager ts={stamp} elapsed_s=0.512 ms=0.012345")
     assert (log.measurements[0].source, log.measurements[0].variant) == ("event", "eager")
     assert readings_of(log) == {"ms": "0.012345", "elapsed_s": "0.512"}
     assert markers_of(log) == [("variant_end", "1 eager 2026-07-01T10:00:00.5+00:00", 1)]
@@ -78,7 +77,7 @@ def test_it_reads_the_speedup_lines_of_the_top_p_problem():
     ("tail", "dialect", "names"),
     [
         (
-            "ctx_len=2048 decode_steps=64 tok_s=812.345 decode_wall_s=0.0788 prefill_wall_s=0.0100 peak_fraction=0.0162",
+            "ctx_len=2048 decode_steps=64 tok_s=812.345 decode_wall_s=0.0788 prefill_wall_s=0.01 peak_fraction=0.0162",
             "throughput",
             ["ctx_len", "decode_steps", "tok_s", "decode_wall_s", "prefill_wall_s", "fraction"],
         ),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 T_total, H, I, E, K = 4096, 2048, 1024, 64, 4  # noqa: E741 (the deck's names)
 UNSEEDED_WEIGHTS = True
+LARGE_INPUTS = True
 STRUCTURAL_SHAPE = 1
 STRUCTURAL_TOLERANCE = (0.1, 0.05)
 CANONICAL = {"receiver": 0, "donor": 1, "row_delta": 129, "prefix_rows": 64, "suffix_scale": 8}

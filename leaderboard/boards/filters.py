@@ -1,0 +1,58 @@
+"""Filters over boards and lists: which rows remain, and what may be chosen."""
+
+import datetime
+from dataclasses import dataclass
+
+from grading.hardware import load_gpus
+from grading.problem import load_decks
+from leaderboard.boards.matrix import Board, BoardRow
+from leaderboard.boards.runs import visible_runs
+
+STATUSES = ("published", "withheld", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One filter of a form: its parameter, label and (value, text) options."""
+
+    name: str
+    label: str
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredBoard:
+    """The rows of a board that remain, and the filters over all its rows. Ranks stay those of the whole board."""
+
+    rows: tuple[BoardRow, ...]
+    options: tuple[Choice, ...]
+
+
+def filter_board(board: Board, *, lab: str, harness: str) -> FilteredBoard:
+    """Return a board's rows of one lab and one harness; an empty text means all."""
+    labs = sorted({row.entrant.lab for row in board.rows if row.entrant.lab})
+    harnesses = sorted({row.entrant.harness for row in board.rows})
+    rows = tuple(row for row in board.rows if lab in ("", row.entrant.lab) and harness in ("", row.entrant.harness))
+    return FilteredBoard(rows, (_same("lab", "Lab", labs), _same("harness", "Harness", harnesses)))
+
+
+def run_choices(at: datetime.datetime, *, is_staff: bool = False) -> tuple[Choice, ...]:
+    """Return the filters of the list of runs, over runs that this reader may know of; three queries."""
+    runs = visible_runs(at, is_staff=is_staff).order_by()
+    models = runs.values_list("entrant__model__slug", "entrant__model__name").distinct()
+    harnesses = runs.values_list("entrant__harness", flat=True).distinct()
+    verdicts = runs.exclude(assessment__verdict=None).values_list("assessment__verdict", flat=True).distinct()
+    problems = [(problem.id, problem.key) for deck in load_decks().values() for problem in deck.problems.values()]
+    return (
+        Choice("deck", "Deck", tuple((deck.id, deck.title) for deck in load_decks().values())),
+        Choice("gpu", "GPU", tuple((gpu.key, gpu.name) for gpu in load_gpus().values())),
+        Choice("problem", "Problem", tuple(problems)),
+        Choice("model", "Model", tuple(sorted(models, key=lambda pair: str(pair[1]).casefold()))),
+        _same("harness", "Harness", sorted(harnesses)),
+        _same("verdict", "Audit", sorted(verdicts)),
+        _same("status", "Status", [*STATUSES, "pending"] if is_staff else list(STATUSES)),
+    )
+
+
+def _same(name: str, label: str, values: list[str]) -> Choice:
+    return Choice(name, label, tuple((value, value) for value in values))

@@ -1,0 +1,51 @@
+"""What happened to a run, in order of time: started, audited, decided, released."""
+
+import datetime
+from dataclasses import dataclass
+
+from leaderboard.boards.runs import RunView
+from leaderboard.models import Decision
+
+_WORDS = {
+    Decision.Kind.APPROVE: "Approved for publication",
+    Decision.Kind.REJECT: "Rejected",
+    Decision.Kind.WITHDRAW: "Withdrawn",
+    Decision.Kind.WAIVE: "Exception granted",
+    Decision.Kind.REUSE: "Historical reuse allowed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One entry of a timeline. `text` is what a person wrote and may hold numbers of the run."""
+
+    at: datetime.datetime | None
+    title: str
+    who: str | None = None
+    text: str = ""
+    decision: int | None = None
+
+
+def read_timeline(view: RunView) -> tuple[Event, ...]:
+    """Return a run's events, oldest first; those without a date come first."""
+    events = [
+        Event(view.record.started_at, "Run started"),
+        *([Event(view.record.finished_at, "Run finished")] if view.record.finished_at else []),
+        *(Event(row.ingested_at, f"Audit received: {row.verdict}", row.auditor) for row, _ in view.audits),
+        *(_decided(row) for row in view.decisions),
+        *(
+            Event(row.decision.at, f"{_WORDS[Decision.Kind(row.decision.kind)]}: {row.code}", str(row.decision.actor),
+                  row.reason, row.decision.sequence)
+            for row in view.waivers
+        ),
+    ]  # fmt: skip
+    return tuple(sorted(events, key=_order))
+
+
+def _decided(row: Decision) -> Event:
+    return Event(row.at, _WORDS.get(Decision.Kind(row.kind), row.kind), str(row.actor), row.reason, row.sequence)
+
+
+def _order(event: Event) -> tuple[bool, datetime.datetime, int]:
+    first = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+    return event.at is not None, event.at or first, event.decision or 0

@@ -1,0 +1,1 @@
+"""Public pages: each view loads from `leaderboard.boards`, and renders. No query and no arithmetic of their own."""

@@ -1,0 +1,41 @@
+"""The front page and the boards."""
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from leaderboard.boards import read_board
+from leaderboard.boards.filters import filter_board
+from leaderboard.boards.home import leaders_of, read_home
+from leaderboard.boards.withheld import count_reasons
+from leaderboard.pages.query import text_filters
+
+FILTERS = ("lab", "harness", "sort", "show")
+
+
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    """Show every board at a glance."""
+    return render(request, "home.html", {"home": read_home(timezone.now())})
+
+
+@require_safe
+def board(request: HttpRequest, deck: str, gpu: str) -> HttpResponse:
+    """Show one board as a matrix of entrants by problems."""
+    filters = text_filters(request, FILTERS)
+    found = read_board(deck, gpu, timezone.now(), sort=filters["sort"])
+    if found is None:
+        raise Http404("no such board")
+    shown = filter_board(found, lab=filters["lab"], harness=filters["harness"])
+    hidden = [cell for row in found.rows for cell in row.cells if cell is not None and not cell.is_published]
+    context = {
+        "board": found,
+        "rows": shown.rows,
+        "options": shown.options,
+        "leaders": leaders_of(found),
+        "reasons": count_reasons(hidden),
+        "filters": filters,
+        "has_intervals": filters["show"] == "intervals",
+    }
+    return render(request, "board.html", context)

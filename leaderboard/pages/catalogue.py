@@ -1,0 +1,56 @@
+"""Models, problems and GPUs."""
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from leaderboard.boards.gpus import list_gpus, read_gpu
+from leaderboard.boards.language_models import list_models, read_model
+from leaderboard.boards.problems import list_problems, read_problem
+from leaderboard.pages.query import is_staff
+
+
+@require_safe
+def model_list(request: HttpRequest) -> HttpResponse:
+    """List the models with results."""
+    return render(request, "models.html", {"models": list_models(timezone.now())})
+
+
+@require_safe
+def model(request: HttpRequest, slug: str) -> HttpResponse:
+    """Show one model's passport."""
+    found = read_model(slug, timezone.now(), is_staff=is_staff(request))
+    if found is None:
+        raise Http404("no such model, or nothing about it is public")
+    return render(request, "model.html", {"model": found})
+
+
+@require_safe
+def problem_list(request: HttpRequest) -> HttpResponse:
+    """List the problems of every deck."""
+    return render(request, "problems.html", {"decks": list_problems(timezone.now())})
+
+
+@require_safe
+def problem(request: HttpRequest, deck: str, problem: str) -> HttpResponse:
+    """Show one problem: what is asked, its shapes and floors, and its standings."""
+    found = read_problem(deck, problem, timezone.now())
+    if found is None:
+        raise Http404("no such problem")
+    return render(request, "problem.html", {"view": found, "problem": found.problem})
+
+
+@require_safe
+def gpu_list(request: HttpRequest) -> HttpResponse:
+    """List the GPUs."""
+    return render(request, "gpus.html", {"gpus": list_gpus(timezone.now())})
+
+
+@require_safe
+def gpu(request: HttpRequest, key: str) -> HttpResponse:
+    """Show one GPU's peak tables and boards."""
+    found = read_gpu(key, timezone.now())
+    if found is None:
+        raise Http404("no such GPU")
+    return render(request, "gpu.html", {"view": found, "gpu": found.gpu})

@@ -1,0 +1,39 @@
+"""What is not a result and why, releases, and the method."""
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from leaderboard.boards.method import list_rules, read_method
+from leaderboard.boards.releases import list_releases, read_release
+from leaderboard.boards.withheld import read_withheld
+from leaderboard.pages.query import text_filters
+
+
+@require_safe
+def withheld(request: HttpRequest) -> HttpResponse:
+    """List every cell whose score is not shown, with its reasons."""
+    filters = text_filters(request, ("board", "reason", "status"))
+    return render(request, "withheld.html", {"view": read_withheld(filters, timezone.now()), "filters": filters})
+
+
+@require_safe
+def release_list(request: HttpRequest) -> HttpResponse:
+    """List the releases."""
+    return render(request, "releases.html", {"releases": list_releases()})
+
+
+@require_safe
+def release(request: HttpRequest, number: int) -> HttpResponse:
+    """Show one release and what it changed."""
+    found = read_release(number, timezone.now()) if number < 2**31 else None
+    if found is None:
+        raise Http404("no such release")
+    return render(request, "release.html", {"view": found, "release": found.release})
+
+
+@require_safe
+def methodology(request: HttpRequest) -> HttpResponse:
+    """Show the rules and how scores are made."""
+    return render(request, "methodology.html", {"rules": list_rules(), "method": read_method()})

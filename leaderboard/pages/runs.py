@@ -1,0 +1,59 @@
+"""The list of runs, one run, and its files."""
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from leaderboard.boards import read_run
+from leaderboard.boards.arithmetic import read_arithmetic
+from leaderboard.boards.files import read_text
+from leaderboard.boards.filters import run_choices
+from leaderboard.boards.run_pages import read_page
+from leaderboard.boards.timeline import read_timeline
+from leaderboard.charts import shape_chart
+from leaderboard.pages.query import is_staff, text_filters
+
+FILTERS = ("q", "deck", "gpu", "problem", "model", "harness", "effort", "verdict", "status", "after")
+
+
+@require_safe
+def run_list(request: HttpRequest) -> HttpResponse:
+    """List the runs that match; the address holds the whole state."""
+    filters, staff, now = text_filters(request, FILTERS), is_staff(request), timezone.now()
+    context = {
+        "page": read_page(filters, now, is_staff=staff),
+        "choices": run_choices(now, is_staff=staff),
+        "filters": filters,
+        "is_filtered": any(value for name, value in filters.items() if name != "after"),
+    }
+    return render(request, "runs.html", context)
+
+
+@require_safe
+def run(request: HttpRequest, deck: str, gpu: str, run_id: str) -> HttpResponse:
+    """Show everything about one run; what is not a result stands in its evidence block only."""
+    view = read_run(deck, gpu, run_id, timezone.now(), is_staff=is_staff(request))
+    if view is None:
+        raise Http404("no such run, or it is not public")
+    arithmetic = read_arithmetic(view)
+    context = {
+        "view": view,
+        "run": view.summary,
+        "arithmetic": arithmetic,
+        "chart": shape_chart(arithmetic),
+        "timeline": read_timeline(view),
+        "has_files": view.is_published or is_staff(request),
+    }
+    return render(request, "run.html", context)
+
+
+@require_safe
+def run_file(request: HttpRequest, deck: str, gpu: str, run_id: str, path: str) -> HttpResponse:
+    """Show one file of a run with an anchor per line. A withheld run's files hold its score: staff only."""
+    staff = is_staff(request)
+    view = read_run(deck, gpu, run_id, timezone.now(), is_staff=staff)
+    text = read_text(view, path) if view is not None and (view.is_published or staff) else None
+    if text is None:
+        raise Http404("no such file, or it is not public")
+    return render(request, "file.html", {"view": view, "run": view.summary, "file": text})

@@ -1,0 +1,51 @@
+// Comfort only: every page reads, sorts and filters without this file.
+const NEXT = { "": "light", light: "dark", dark: "" };
+const WORDS = { "": "auto", light: "light", dark: "dark" };
+
+function currentTheme() {
+  return document.documentElement.dataset.theme ?? "";
+}
+
+function showTheme(button) {
+  const theme = currentTheme();
+  button.textContent = `◐ ${WORDS[theme]}`;
+  button.setAttribute("aria-label", `Colour theme: ${WORDS[theme]}. Change to ${WORDS[NEXT[theme]]}.`);
+}
+
+function setTheme(theme) {
+  if (theme) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+  try {
+    localStorage.setItem("theme", theme);
+  } catch {
+    // The choice then lasts for this page only.
+  }
+}
+
+for (const button of document.querySelectorAll("[data-theme-button]")) {
+  button.hidden = false;
+  showTheme(button);
+  button.addEventListener("click", () => {
+    setTheme(NEXT[currentTheme()]);
+    showTheme(button);
+  });
+}
+
+// Leave empty filters out of the address, so that it stays short enough to share.
+for (const form of document.querySelectorAll("form[data-filters]")) {
+  form.addEventListener("submit", () => {
+    for (const field of form.elements) {
+      if (field.name && field.value === "") field.disabled = true;
+    }
+  });
+}
+
+// A table that scrolls sideways can be reached and scrolled by keyboard only where it does scroll.
+function markScrollable(box) {
+  const scrolls = box.scrollWidth > box.clientWidth;
+  if (scrolls) box.tabIndex = 0;
+  else box.removeAttribute("tabindex");
+}
+
+const observer = new ResizeObserver((entries) => entries.forEach((entry) => markScrollable(entry.target)));
+for (const box of document.querySelectorAll(".scroll")) observer.observe(box);
