@@ -91,6 +91,8 @@ def read_run(root: Path, hint: KeyHint = _NO_HINT) -> tuple[Record, dict[str, by
     hint  deck, GPU and run id where they are known; otherwise the last three names of the path
     Raises RecordError when it is no run that can become a record.
     """
+    if root.is_symlink():
+        raise RecordError(f"{printable(str(root))} is a link; need a directory")
     try:
         record, content = read_directory(root, _key(Path(os.path.abspath(root)).parts, hint))
     except OSError as error:
@@ -209,9 +211,8 @@ def _bundle_run_id(place: _Place, root: Path) -> str | None:
 
 
 def _read_audit(place: _Place, deck: str | None) -> Item:
-    folder = place.names[-2] if len(place.names) > 1 else ""
-    if deck is None and folder in load_decks():
-        deck = folder
+    if deck is None:
+        deck = next((name for name in place.names[-2:-6:-1] if name in load_decks()), None)
     try:
         data = read_plain_file(place.path, MAX_AUDIT_BYTES)
         return AuditItem(printable(place.label), read_audit(data, printable(place.names[-1]), deck), data)

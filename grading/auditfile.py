@@ -18,7 +18,7 @@ from grading.hardware import identify
 from grading.publishability import blockers_in, is_true
 from grading.runid import is_run_id
 
-MAX_AUDIT_BYTES = 1024 * 1024
+MAX_AUDIT_BYTES = 256 * 1024
 
 Verdict = Literal[
     "clean",
@@ -57,7 +57,7 @@ _AUDITORS = ("auditor", "audited_by", "finalizer", "regraded_by")
 _SCORES = ("peak_fraction", "peak_fraction_clean", "speedup_clean", "speedup_geomean", "archived_peak_fraction")
 _GPU_FIELDS = ("gpu_name", "gpu", "regrade_device")
 _TYPED = frozenset({"run_id", "verdict", "summary", "quotes", "evidence"})
-_VERDICT_LINE = re.compile(r"^verdict:[ \t]*([^\s#]+)[^#\n]*?(?:[ \t]#[ \t]*(.*?))?[ \t\r]*$", re.MULTILINE)
+_VERDICT_LINE = re.compile(r"^verdict:[ \t]*([^\s#]+)([^\n]*)", re.MULTILINE)
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _STAMP = re.compile(r"\d{8}_", re.ASCII)
 _B200_SUFFIX = "_b200"
@@ -183,7 +183,7 @@ def _build(fields: dict[str, Any], text: str, table: dict[str, Value]) -> Audit:
         **(fields | _gpu(fields["file"], table)),
         verdict_text=word,
         verdict=verdict,
-        verdict_comment=(line[2] or None) if line else None,
+        verdict_comment=(line[2].partition(" #")[2].strip() or None) if line else None,
         publishable="no" if blockers else _PUBLISHABLE.get(verdict, "no"),
         blockers=blockers,
         summary=_text(table.get("summary")),

@@ -189,11 +189,12 @@ def _raise_block(lines: list[str], fault: YamlFault) -> tuple[list[str], str] | 
 
 def _block_end(lines: list[str], head: int, start: int) -> int:
     """Return the first line at or after ``start`` that belongs to the structure around a block text."""
-    key_indent = _indent(lines[head])
+    match = _BLOCK_HEAD.match(lines[head])
+    key_indent = len(match[1] + (match[2] or "")) if match else 0
     for index in range(start, len(lines)):
         text = lines[index].strip()
         indent = _indent(lines[index])
-        is_item = text.startswith("- ") and indent < key_indent
+        is_item = text.startswith("- ") and indent < max(key_indent, 1)
         if text and (indent == 0 or is_item or (indent == key_indent and _SIBLING.match(text))):
             return index
     return len(lines)

@@ -32,6 +32,7 @@ MAX_RUN_FILES = 5000
 MAX_DEPTH = 12
 RUN_MARKS = ("result.json", "meta.log")
 _FIRST_READ_BYTES = 16 * 1024
+_SOURCES = (".py", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".ptx")
 _ROLES: dict[str, Role] = {
     "result.json": "result",
     "benchmark.log": "benchmark",
@@ -183,7 +184,7 @@ def _role(path: str, record: Record) -> Role:
     if path == name:
         if name == "meta.log" and record.key.deck == "multi":
             return "result"
-        return _ROLES.get(name, "other" if name.endswith((".log", ".txt", ".json", ".png")) else "sidecar")
+        return _ROLES.get(name, "sidecar" if name.endswith(_SOURCES) else "other")
     if path.startswith("scratch/"):
         return "sidecar"
     if path.startswith("ws/"):

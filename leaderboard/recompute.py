@@ -23,7 +23,7 @@ from grading.problem import Deck, Problem, load_decks
 from grading.record import Record, decode
 from grading.score import METHOD_VERSION, Recomputed, ShapeScore, recompute
 from leaderboard import eligibility
-from leaderboard.models import Assessment, Audit, Rejection, Run, Waiver
+from leaderboard.models import Assessment, Audit, Rejection, Revision, Run, Waiver
 from leaderboard.models import Finding as FindingRow
 
 BATCH = 500
@@ -148,6 +148,8 @@ def _assess_batch(keys: list[int], report: Report, *, is_forced: bool) -> None:
     Assessment.objects.filter(pk__in=done).delete()
     Assessment.objects.bulk_create(rows)
     FindingRow.objects.bulk_create(findings)
+    if rows:
+        Revision.advance()
 
 
 def input_digest(evidence: Evidence) -> str:

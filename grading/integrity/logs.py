@@ -36,7 +36,7 @@ def check_malformed(context: Context) -> Iterator[Statement]:
 
 @rule("log.forged", "A log holds markers that no harness writes", "block")
 def check_forged(context: Context) -> Iterator[Statement]:
-    """A deciding line is repeated, glued to other text, or carries control characters: it is never taken."""
+    """A deciding line is repeated or carries control characters: it is never taken."""
     for log in _logs(context):
         for fault in log.faults:
             if fault.is_hostile:

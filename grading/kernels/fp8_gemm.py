@@ -29,6 +29,11 @@ DEVICE void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// For the end of a kernel and after barrier_init: blocks wait for each other, but pass no data.
+DEVICE void cluster_meet() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
 DEVICE void barrier_init(uint32_t bar, uint32_t count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
@@ -40,7 +45,7 @@ DEVICE void barrier_expect(uint32_t bar, uint32_t bytes) {
 DEVICE void barrier_arrive(uint32_t bar, uint32_t rank) {
     asm volatile(
         "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(bar), "r"(rank) : "memory");
+        "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(bar), "r"(rank) : "memory");
 }
 
 DEVICE void barrier_wait(uint32_t bar, uint32_t parity) {
@@ -52,7 +57,7 @@ DEVICE void barrier_wait(uint32_t bar, uint32_t parity) {
     while (!done) {
 #endif
         asm volatile(
-            "{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+            "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
             "selp.u32 %0, 1, 0, p;\n}" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
     }
 }
@@ -104,9 +109,6 @@ constexpr int WIDE_STAGES = 4;
 constexpr int WIDE_A = 128 * 128, WIDE_B = 256 * 128;
 constexpr int WIDE_SHARED = WIDE_STAGES * (WIDE_A + WIDE_B) + 1024 + 256;
 
-// ODD: x has rows that are no multiple of 16 bytes. Sixteen rows together are, so x is read as rows of 16 * K bytes; row
-// 16 j + r of a tile then lies in shared row 8 r + j. Bytes after the end of a row belong to the next one: W is zero there.
-template <bool ODD>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
 wide_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ CUtensorMap map_w,
             const float* __restrict__ scale, __nv_bfloat16* __restrict__ y, int M, int N, int K) {
@@ -126,7 +128,7 @@ wide_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ C
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    cluster_sync();
+    cluster_meet();
 
     if (group == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
@@ -139,12 +141,7 @@ wide_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ C
                     barrier_wait(empty + 8 * stage, phase);
                     barrier_expect(bar, WIDE_A + WIDE_B);
                     tma_load_both(tiles_b + stage * WIDE_B + rank * (WIDE_B / 2), &map_w, bar, kb * 128, column);
-                    if (ODD) {
-#pragma unroll 1
-                        for (int r = 0; r < 16; r++) tma_load(a + r * 1024, &map_x, bar, r * K + kb * 128, row / 16);
-                    } else {
-                        tma_load(a, &map_x, bar, kb * 128, row);
-                    }
+                    tma_load(a, &map_x, bar, kb * 128, row);
                     if (++stage == WIDE_STAGES) { stage = 0; phase ^= 1; }
                 }
             }
@@ -177,11 +174,7 @@ wide_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ C
             if (lane < 2) barrier_arrive(empty + 8 * previous, lane);
 
             const int r = half * 64 + warp * 16 + g;
-            int top = row0 + r, bottom = row0 + r + 8;
-            if (ODD) {
-                top = row0 + 16 * g + r / 8;
-                bottom = top + 1;
-            }
+            const int top = row0 + r, bottom = top + 8;
 #pragma unroll
             for (int q = 0; q < 8; q++) {
                 uint32_t up[4], down[4];
@@ -202,7 +195,7 @@ wide_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ C
             }
         }
     }
-    cluster_sync();
+    cluster_meet();
 }
 
 // ---------------------------------------------------------------- narrow: M <= 32, 128 rows of W per block, K in halves
@@ -294,7 +287,38 @@ narrow_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__
             }
         }
     }
-    cluster_sync();
+    cluster_meet();
+}
+
+// ---------------------------------------------------------------- rows of x moved to multiples of 16 bytes, zeros after them
+
+__global__ void __launch_bounds__(256) pad_kernel(const uint8_t* __restrict__ x, uint8_t* __restrict__ to, int M, int K, int pitch) {
+    const int vectors = pitch / 16;
+    const uint64_t total = (uint64_t)M * K;
+    for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < (int64_t)M * vectors; i += gridDim.x * 256ll) {
+        const int row = i / vectors, at = i % vectors * 16, left = K - at;
+        const uint64_t from = (uint64_t)row * K + at;
+        const uint32_t* word = reinterpret_cast<const uint32_t*>(x + (from & ~3ull));
+        const uint32_t shift = from % 4 * 8;
+        uint32_t w[5], out[4];
+#pragma unroll
+        for (int j = 0; j < 5; j++) {
+            const uint64_t here = (from & ~3ull) + 4 * j;
+            w[j] = 0;
+            if (here + 4 <= total) w[j] = __ldg(word + j);
+            else
+                for (int byte = 0; byte < 4; byte++)
+                    if (here + byte < total) w[j] |= (uint32_t)x[here + byte] << (8 * byte);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            out[j] = __funnelshift_r(w[j], w[j + 1], shift);
+            const int valid = left - 4 * j;
+            if (valid <= 0) out[j] = 0;
+            else if (valid < 4) out[j] &= (1u << (8 * valid)) - 1;
+        }
+        *reinterpret_cast<uint4*>(to + (size_t)row * pitch + at) = make_uint4(out[0], out[1], out[2], out[3]);
+    }
 }
 
 // ---------------------------------------------------------------- host
@@ -317,33 +341,30 @@ static bool make_map(CUtensorMap* map, const void* data, uint64_t inner, uint64_
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// pitch_w: bytes between the rows of W. x is (M, K) without gaps. Returns a CUDA error code, or -1 for a bad map.
-int launch(const void* x, const void* w, const float* scale, void* y, int M, int N, int K, int pitch_w, int processors,
+int pad(const void* x, void* to, int M, int K, int pitch, int processors, cudaStream_t stream) {
+    pad_kernel<<<processors * 8, 256, 0, stream>>>(static_cast<const uint8_t*>(x), static_cast<uint8_t*>(to), M, K, pitch);
+    return cudaGetLastError();
+}
+
+// K: a multiple of 16, for both matrices. Returns a CUDA error code, or -1 for a bad map.
+int launch(const void* x, const void* w, const float* scale, void* y, int M, int N, int K, int processors,
            cudaStream_t stream) {
     static bool ready = false;
     constexpr int stages = 10, narrow_shared = stages * (NARROW_W + NARROW_X + 16) + 1024;
     if (!ready) {
-        cudaFuncSetAttribute(wide_kernel<false>, cudaFuncAttributeMaxDynamicSharedMemorySize, WIDE_SHARED);
-        cudaFuncSetAttribute(wide_kernel<true>, cudaFuncAttributeMaxDynamicSharedMemorySize, WIDE_SHARED);
+        cudaFuncSetAttribute(wide_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, WIDE_SHARED);
         cudaFuncSetAttribute(narrow_kernel<stages>, cudaFuncAttributeMaxDynamicSharedMemorySize, narrow_shared);
         ready = true;
     }
     CUtensorMap map_x, map_w;
-    const bool odd = K % 16 != 0;
     __nv_bfloat16* out = static_cast<__nv_bfloat16*>(y);
-    if (!make_map(&map_w, w, pitch_w, N, pitch_w, 128)) return -1;
-    if (M <= 32 && !odd) {
-        if (!make_map(&map_x, x, K, M, K, 32)) return -1;
+    if (!make_map(&map_w, w, K, N, K, 128) || !make_map(&map_x, x, K, M, K, M <= 32 ? 32 : 128)) return -1;
+    if (M <= 32) {
         narrow_kernel<stages><<<(N + 127) / 128 * 2, 288, narrow_shared, stream>>>(map_x, map_w, scale, out, M, N, K);
-        return cudaGetLastError();
-    }
-    const int tiles = (M + 255) / 256 * ((N + 255) / 256), blocks = 2 * (tiles < processors / 2 ? tiles : processors / 2);
-    if (odd) {
-        if (!make_map(&map_x, x, 16ull * K, M / 16, 16ull * K, 8)) return -1;
-        wide_kernel<true><<<blocks, 384, WIDE_SHARED, stream>>>(map_x, map_w, scale, out, M, N, K);
     } else {
-        if (!make_map(&map_x, x, K, M, K, 128)) return -1;
-        wide_kernel<false><<<blocks, 384, WIDE_SHARED, stream>>>(map_x, map_w, scale, out, M, N, K);
+        const int tiles = (M + 255) / 256 * ((N + 255) / 256);
+        const int blocks = 2 * (tiles < processors / 2 ? tiles : processors / 2);
+        wide_kernel<<<blocks, 384, WIDE_SHARED, stream>>>(map_x, map_w, scale, out, M, N, K);
     }
     return cudaGetLastError();
 }
@@ -354,13 +375,22 @@ BINDING = r"""
 #include <c10/cuda/CUDAStream.h>
 #include <torch/extension.h>
 
-int launch(const void*, const void*, const float*, void*, int, int, int, int, int, cudaStream_t);
+int pad(const void*, void*, int, int, int, int, cudaStream_t);
+int launch(const void*, const void*, const float*, void*, int, int, int, int, cudaStream_t);
 
+// w: rows of W, with zeros after them up to a multiple of 16 bytes.
 at::Tensor gemm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& scale, int64_t processors) {
-    const int64_t M = x.size(0), K = x.size(1), N = w.size(0);
-    at::Tensor y = at::detail::empty_cuda({M, N}, at::kBFloat16, x.device(), std::nullopt);
-    const int error = launch(x.data_ptr(), w.data_ptr(), scale.data_ptr<float>(), y.data_ptr(), M, N, K, w.size(1),
-                             processors, c10::cuda::getCurrentCUDAStream());
+    const int64_t M = x.size(0), K = x.size(1), N = w.size(0), pitch = w.size(1);
+    const auto stream = c10::cuda::getCurrentCUDAStream();
+    at::Tensor y = at::detail::empty_cuda({M, N}, at::kBFloat16, x.device(), std::nullopt), rows;
+    const void* from = x.data_ptr();
+    int error = 0;
+    if (pitch != K) {
+        rows = at::detail::empty_cuda({M, pitch}, at::kByte, x.device(), std::nullopt);
+        error = pad(from, rows.data_ptr(), M, K, pitch, processors, stream);
+        from = rows.data_ptr();
+    }
+    if (!error) error = launch(from, w.data_ptr(), scale.data_ptr<float>(), y.data_ptr(), M, N, pitch, processors, stream);
     TORCH_CHECK(error == 0, "launch failed: ", error);
     return y;
 }
@@ -471,8 +501,6 @@ class Model(nn.Module):
             return portable(x.contiguous(), weight, scale)
         if not x.is_contiguous() or x.data_ptr() % 16:
             x = x.clone(memory_format=torch.contiguous_format)
-        if x.shape[1] % 16 and (x.shape[0] % 16 or x.shape[0] <= 32):
-            x = padded(x)
         return self.gemm(x, self.rows, scale, self.processors)
 
     def prepare(self, weight):

@@ -29,6 +29,11 @@ DEVICE void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// For the end of a kernel and after barrier_init: blocks wait for each other, but pass no data.
+DEVICE void cluster_meet() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
 DEVICE void barrier_init(uint32_t bar, uint32_t count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
@@ -40,7 +45,7 @@ DEVICE void barrier_expect(uint32_t bar, uint32_t bytes) {
 DEVICE void barrier_arrive(uint32_t bar, uint32_t rank) {
     asm volatile(
         "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(bar), "r"(rank) : "memory");
+        "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(bar), "r"(rank) : "memory");
 }
 
 DEVICE void barrier_wait(uint32_t bar, uint32_t parity) {
@@ -52,7 +57,7 @@ DEVICE void barrier_wait(uint32_t bar, uint32_t parity) {
     while (!done) {
 #endif
         asm volatile(
-            "{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+            "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
             "selp.u32 %0, 1, 0, p;\n}" : "=r"(done) : "r"(bar), "r"(parity) : "memory");
     }
 }
@@ -228,7 +233,7 @@ moe_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ CU
             }
         }
     }
-    cluster_sync();
+    cluster_meet();
 }
 
 typedef CUresult (*Encode)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*,

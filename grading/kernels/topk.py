@@ -284,7 +284,7 @@ CPP = r"""
 
 int select_rows(const float*, float*, long long*, int, int, int, int, int, cudaStream_t);
 
-std::tuple<at::Tensor, at::Tensor> select(const at::Tensor& x, int64_t k, int64_t threads, int64_t span) {
+std::tuple<at::Tensor, at::Tensor> select_top_k(const at::Tensor& x, int64_t k, int64_t threads, int64_t span) {
     TORCH_CHECK(x.is_cuda() && x.dim() == 2 && x.is_contiguous() && x.scalar_type() == at::kFloat,
                 "x: need a contiguous 2-d fp32 CUDA tensor");
     c10::cuda::OptionalCUDAGuard guard(x.device());
@@ -300,7 +300,7 @@ std::tuple<at::Tensor, at::Tensor> select(const at::Tensor& x, int64_t k, int64_
     return {values, indices};
 }
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("select", &select); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("select", &select_top_k); }
 """
 
 LARGEST_K = 4096

@@ -20,6 +20,8 @@ _VARIANT = r"[A-Za-z][A-Za-z0-9_]{0,31}+"
 _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{5,8}(?:\.[0-9]{1,9})?+(?:Z|[+-][0-9]{2}:?[0-9]{2})?+"
 _TEXT = r"[^\x00-\x08\n-\x1f\x7f]*+"
 _WORD = r"[^\x00-\x20\x7f]{1,300}+"
+_SWITCH = r"KBH_NUMERIC_STRESS[^\n\w]{1,5}(?:0|[Ff]alse|FALSE|[Nn]o|NO)(?![A-Za-z0-9_.])"
+_BEFORE_SWITCH = rf"(?:[^\x00-\x08\n-\x1f\x7fK]|(?!{_SWITCH})K)*+"
 _AT_END = r"(?=\r*+(?:\n|\Z))"
 
 _TAILS = (
@@ -69,6 +71,7 @@ _RARE_KINDS: tuple[tuple[str, str], ...] = (
     ("agent_done", rf"\[run_agent\] done ({_WORD})"),
     ("agent_start", rf"\[run_agent\] ({_WORD}) budget=([0-9]{{1,9}}+)s lock=({_TEXT})"),
     ("launcher", rf"\[launcher\] ({_TEXT})"),
+    ("stress_off", rf"({_BEFORE_SWITCH}{_SWITCH}{_TEXT})"),
 )
 
 # Texts that belong to a scored or deciding line wherever they stand. The first letters are those of _SKIP.
@@ -90,6 +93,7 @@ _TRIGGERS = "|".join(
         rf"(?<!BY)(?<!COM)PASS{_AT_END}",
         r"FAIL:",
         rf"FAIL{_AT_END}",
+        _SWITCH,
     )
 )
 # Texts that mean something at the start of a line only.
@@ -106,7 +110,7 @@ _STARTS = "|".join(
         r"\[launcher\] ",
     )
 )
-_SKIP = rf"(?!\Z)(?!{_STARTS})(?:[^\nspbtRPF]++|(?!{_TRIGGERS})[^\n])*+(?:\n|\Z)"
+_SKIP = rf"(?!\Z)(?!{_STARTS})(?:[^\nspbtRPFK]++|(?!{_TRIGGERS})[^\n])*+(?:\n|\Z)"
 _COMMON = "|".join(pattern for _, pattern in _COMMON_KINDS)
 _UNGROUPED = "|".join(re.sub(r"(?<!\\)\((?!\?)", "(?:", pattern) for _, pattern in _RARE_KINDS)
 

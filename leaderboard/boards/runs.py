@@ -92,7 +92,7 @@ def list_runs(filters: dict[str, str], at: datetime.datetime, *, is_staff: bool 
         runs = runs.filter(
             Q(run_id__icontains=word) | Q(entrant__model__name__icontains=word) | Q(problem__title__icontains=word)
         )
-    runs = _with_status(runs, filters.get("status", ""))
+    runs = _with_status(runs, filters.get("status", ""), at)
     related = ("problem", "entrant__model", "assessment", "publication")
     return (
         runs.select_related(*related)
@@ -115,16 +115,29 @@ def page_after(runs: QuerySet[Run], cursor: str | None) -> QuerySet[Run]:
     return runs.filter(Q(run_id__lt=run_id) | Q(run_id=run_id, deck__gt=deck) | same_deck)
 
 
-def _with_status(runs: QuerySet[Run], status: str) -> QuerySet[Run]:
-    standing, state = Assessment.Standing, Publication.State
+def shown_filter(at: datetime.datetime) -> Q:
+    """Return which runs of `list_runs` show their score: `summarise` says the same of one run."""
+    is_valid = Q(assessment__valid_until=None) | Q(assessment__valid_until__gt=at)
+    state, standing = Publication.State.APPROVED, Assessment.Standing.ELIGIBLE
+    return Q(is_valid, was_published=True, publication__state=state, assessment__standing=standing)
+
+
+def _with_status(runs: QuerySet[Run], status: str, at: datetime.datetime) -> QuerySet[Run]:
+    standing = Assessment.Standing
+    is_failed = Q(assessment__standing=standing.FAILED)
+    is_withheld = (
+        Q(assessment__standing=standing.BLOCKED)
+        | Q(publication__state=Publication.State.WITHDRAWN)
+        | Q(assessment__valid_until__lte=at)
+    )
     if status == "published":
-        return runs.filter(
-            publication__state=state.APPROVED, assessment__standing=standing.ELIGIBLE, was_published=True
-        )
+        return runs.filter(shown_filter(at))
     if status == "failed":
-        return runs.filter(assessment__standing=standing.FAILED)
+        return runs.filter(is_failed)
     if status == "withheld":
-        return runs.filter(Q(assessment__standing=standing.BLOCKED) | Q(publication__state=state.WITHDRAWN))
+        return runs.filter(is_withheld).exclude(is_failed)
+    if status == "pending":
+        return runs.exclude(Q(pk__in=runs.filter(shown_filter(at) | is_failed | is_withheld).values("pk")))
     return runs
 
 

@@ -7,7 +7,7 @@ TABLES = ("leaderboard_decision", "leaderboard_release", "leaderboard_releasedce
 POSTGRES_FUNCTION = """
 CREATE OR REPLACE FUNCTION leaderboard_refuse_change() RETURNS trigger AS $$
 BEGIN
-    RAISE EXCEPTION '% is append-only', TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
+    RAISE EXCEPTION USING MESSAGE = TG_TABLE_NAME || ' is append-only', ERRCODE = 'restrict_violation';
 END;
 $$ LANGUAGE plpgsql;
 """

@@ -1,11 +1,14 @@
 """The tables. Catalogue and evidence are written by ingest, assessments by recompute, publication by publishing."""
 
+from leaderboard.models.access import ApiToken
 from leaderboard.models.catalogue import Deck, Entrant, Gpu, LanguageModel, Problem
 from leaderboard.models.evidence import Audit, Blob, Rejection, Run
 from leaderboard.models.judgement import Assessment, Finding
 from leaderboard.models.publication import Decision, Publication, Release, ReleasedCell, Waiver
+from leaderboard.models.revision import Revision
 
 __all__ = [
+    "ApiToken",
     "Assessment",
     "Audit",
     "Blob",
@@ -20,6 +23,7 @@ __all__ = [
     "Rejection",
     "Release",
     "ReleasedCell",
+    "Revision",
     "Run",
     "Waiver",
 ]

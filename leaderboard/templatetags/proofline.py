@@ -1,4 +1,4 @@
-"""Formatting for every template, in one place: numbers, intervals, states. What is not known is a dash, never a zero."""
+"""Formatting for every template, in one place: numbers, intervals, states. What is unknown is a dash, never a zero."""
 
 import datetime
 import math
@@ -9,6 +9,7 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from grading.integrity import RULES
 from leaderboard.selection import WITHDRAWN
 
 register = template.Library()
@@ -73,6 +74,12 @@ def significant(value: float | None, digits: int = 4) -> str:
         return "0"
     places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:,.{min(places, _MAX_DECIMALS)}f}"
+
+
+@register.filter
+def quantity(value: float | None) -> str:
+    """Return a catalogue figure as written, with thousands apart."""
+    return f"{value:,g}".replace(",", THIN) if is_number(value) else absent("not in the table")
 
 
 @register.filter
@@ -159,6 +166,12 @@ def state(thing: Any) -> str:
 def glyph(word: str) -> str:
     """Return the sign of a state or a severity."""
     return (_STATES | _SEVERITIES).get(word, ("?", word))[0]
+
+
+@register.filter
+def rule_title(code: str) -> str:
+    """Return a finding's title, or its code where the rule no longer exists."""
+    return RULES[code].title if code in RULES else code
 
 
 @register.filter

@@ -1,5 +1,7 @@
 """Audit files as people write them: read, repaired, or kept as unreadable."""
 
+import time
+
 import pytest
 
 from grading.auditfile import MAX_AUDIT_BYTES, AuditError, Quote, read_audit
@@ -248,6 +250,11 @@ def test_it_indents_a_block_text_that_falls_back_behind_its_first_line():
     assert audit.quotes[1].file == "b.log"
 
 
+def test_it_keeps_the_items_apart_when_it_indents_a_block_text():
+    audit = read("evidence:", "  - |", "      x", "    y", "  - z")
+    assert audit.evidence == ("x\ny\n", "z")
+
+
 @pytest.mark.parametrize(
     ("lines", "line"),
     [
@@ -296,6 +303,15 @@ def test_it_does_not_take_another_file_for_an_audit():
 def test_it_refuses_a_file_that_is_too_long():
     with pytest.raises(AuditError, match="bytes long"):
         read_audit(b" " * (MAX_AUDIT_BYTES + 1), f"{RUN_ID}.yaml", None)
+
+
+@pytest.mark.parametrize(
+    "line", ["verdict: clean" + " " * 200_000 + "x", "method: a: b" + " " * 200_000 + "x", "  " * 100_000 + "- a: b: c"]
+)
+def test_it_reads_a_padded_line_in_little_time(line):
+    start = time.perf_counter()
+    read(line, verdict=None)
+    assert time.perf_counter() - start < 2
 
 
 def test_it_does_not_repair_where_a_key_would_be_lost():

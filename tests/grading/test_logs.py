@@ -196,6 +196,16 @@ def test_it_reads_the_markers_of_a_check_log():
     assert log.faults == ()
 
 
+@pytest.mark.parametrize("switch", ["KBH_NUMERIC_STRESS=0", "KBH_NUMERIC_STRESS': 'false'", "KBH_NUMERIC_STRESS=no"])
+def test_it_marks_a_line_that_shows_the_stress_cases_turned_off(switch):
+    line = f"+ Keep env {switch} python check.py"
+    assert markers_of(read("a", line)) == [("STRESS_DISABLED", line, 2)]
+
+
+def test_it_skips_a_line_that_shows_the_stress_cases_turned_on():
+    assert read("env KBH_NUMERIC_STRESS=1", "KBH_NUMERIC_STRESS=0.5").markers == ()
+
+
 def test_it_takes_windows_line_ends_and_a_last_line_without_one():
     log = read_benchmark(make_shape_line().encode() + b"\r\nRESULT: OK\r\npeak_fraction: 0.5000", "benchmark.log")
     assert len(log.measurements) == 1
@@ -239,25 +249,36 @@ def test_it_names_the_malformed_number_without_calling_it_hostile():
 @pytest.mark.parametrize(
     "line",
     [
+        "\rpeak_fraction: 0.9000",
+        "50%\rpeak_fraction: 0.9000",
+        "\x1b[2Kpeak_fraction: 0.9000",
+        "\x00peak_fraction: 0.9000",
+    ],
+)
+def test_it_calls_a_masked_marker_hostile(line):
+    log = read(line)
+    assert (log.measurements, log.markers) == ((), ())
+    assert log.faults[0].is_hostile
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
         "x" + make_shape_line(),
         "done peak_fraction: 0.9000",
         "peak_fraction: 0.9000 peak_fraction: 0.8000",
         "outputPASS",
         "ok PASS",
-        "\rpeak_fraction: 0.9000",
-        "50%\rpeak_fraction: 0.9000",
-        "\x1b[2Kpeak_fraction: 0.9000",
-        "\x00peak_fraction: 0.9000",
         "\ufeffpeak_fraction: 0.9000",
         "\u200bPASS",
         "warning: FAIL: hidden",
         "progressRESULT: OK",
     ],
 )
-def test_it_calls_a_glued_or_masked_marker_hostile(line):
+def test_it_never_takes_a_glued_marker_and_accuses_nobody_of_it(line):
     log = read(line)
     assert (log.measurements, log.markers) == ((), ())
-    assert log.faults[0].is_hostile
+    assert [fault.is_hostile for fault in log.faults] == [False]
 
 
 def test_it_tells_the_line_of_a_fault_behind_skipped_lines():

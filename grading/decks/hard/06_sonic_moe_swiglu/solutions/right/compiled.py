@@ -9,19 +9,16 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def gated(hidden, gate_weight, up_weight, ends):
-    gate = torch._grouped_mm(hidden, gate_weight, offs=ends)
-    return F.silu(gate) * torch._grouped_mm(hidden, up_weight, offs=ends)
-
-
-compiled_gated = torch.compile(gated, mode="reduce-overhead", dynamic=False)
-
-
 class Model(nn.Module):
     def __init__(self, T_total, H, inner, E, K):
         super().__init__()
-        self.W_gate = nn.Parameter(torch.empty(E, H, inner, dtype=torch.bfloat16))
-        self.W_up = nn.Parameter(torch.empty(E, H, inner, dtype=torch.bfloat16))
+        for name in ("W_gate", "W_up"):
+            self.register_parameter(name, nn.Parameter(torch.empty(E, H, inner, dtype=torch.bfloat16)))
+        self.compiled = torch.compile(self.gated, mode="reduce-overhead", dynamic=False)
+
+    def gated(self, hidden, offsets):
+        gate = torch._grouped_mm(hidden, self.W_gate, offs=offsets[1:])
+        return F.silu(gate) * torch._grouped_mm(hidden, self.W_up, offs=offsets[1:])
 
     def forward(self, hidden_states, expert_offsets):
-        return compiled_gated(hidden_states, self.W_gate, self.W_up, expert_offsets[1:])
+        return self.compiled(hidden_states, expert_offsets)

@@ -4,15 +4,6 @@ import torch
 from torch import nn
 
 
-def product(x, w_q, scales, zeros):
-    pairs = torch.stack((w_q & 15, w_q >> 4), dim=1)
-    levels = pairs.view(scales.shape[0], -1, w_q.shape[1]).bfloat16()
-    return x @ ((levels - zeros[:, None]) * scales[:, None]).view(-1, w_q.shape[1])
-
-
-compiled_product = torch.compile(product, mode="reduce-overhead", dynamic=False)
-
-
 class Model(nn.Module):
     def __init__(self, M, N, K, group_size=128):
         super().__init__()
@@ -22,6 +13,12 @@ class Model(nn.Module):
             ("zeros", K // group_size, torch.bfloat16),
         ):
             self.register_buffer(name, torch.zeros(rows, N, dtype=kind))
+        self.compiled = torch.compile(self.product, mode="reduce-overhead", dynamic=False)
+
+    def product(self, x):
+        pairs = torch.stack((self.w_q & 15, self.w_q >> 4), dim=1)
+        levels = pairs.view(self.scales.shape[0], -1, self.w_q.shape[1]).bfloat16()
+        return x @ ((levels - self.zeros[:, None]) * self.scales[:, None]).view(-1, self.w_q.shape[1])
 
     def forward(self, x):
-        return compiled_product(x, self.w_q, self.scales, self.zeros)
+        return self.compiled(x)

@@ -1,0 +1,36 @@
+"""Which files of a run are source, and in which language."""
+
+from collections.abc import Iterator, Mapping
+
+MAX_SOURCE_BYTES = 2 * 1024 * 1024
+PYTHON_ENDS = (".py",)
+C_ENDS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".hxx", ".inl")
+_SOURCE_FOLDERS = ("scratch/", "ws/", "src/")
+
+
+def is_source(path: str) -> bool:
+    """Tell whether a file of a run directory is source of the solution: beside it, or in its folder of sidecars."""
+    if not path.lower().endswith(PYTHON_ENDS + C_ENDS):
+        return False
+    return "/" not in path or path.startswith(_SOURCE_FOLDERS)
+
+
+def python_files(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    """Yield Python sources by path, in order of path."""
+    return _of(files, PYTHON_ENDS)
+
+
+def c_files(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    """Yield C, C++ and CUDA sources by path, in order of path."""
+    return _of(files, C_ENDS)
+
+
+def _of(files: Mapping[str, bytes], ends: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    for path in sorted(files):
+        if is_source(path) and path.lower().endswith(ends) and len(files[path]) <= MAX_SOURCE_BYTES:
+            yield path, files[path]
+
+
+def text_of(data: bytes) -> str:
+    """Return a source's text; bytes that are not UTF-8 become the replacement character."""
+    return data.decode("utf-8-sig", "replace")

@@ -1,0 +1,1 @@
+"""Benchmarks: ratios within one run, by hand with ``make bench``; never part of the tests."""
