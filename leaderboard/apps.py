@@ -13,8 +13,9 @@ class LeaderboardConfig(AppConfig):
 
     def ready(self) -> None:
         """Register system checks and the SQLite pragmas."""
-        from leaderboard.checks import check_settings
+        from leaderboard.checks import check_roles, check_settings
         from leaderboard.database import tune_sqlite
 
         checks.register(check_settings, checks.Tags.security)
+        checks.register(check_roles, checks.Tags.database)
         connection_created.connect(tune_sqlite, dispatch_uid="leaderboard.tune_sqlite")

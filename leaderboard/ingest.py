@@ -155,7 +155,7 @@ def _make_run(
 
 
 def _store_blobs(blobs: dict[str, bytes]) -> None:
-    """Store bytes under their digests; written as one statement, since the ORM's bulk insert takes thirteen times as long."""
+    """Store bytes under their digests, by one statement: the ORM's bulk insert takes thirteen times as long."""
     held = set(Blob.objects.filter(pk__in=blobs).values_list("pk", flat=True))
     rows = [
         (digest, len(content), connection.Database.Binary(zlib.compress(content, 1)))

@@ -17,7 +17,7 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from grading.integrity import RULES, is_waivable
-from leaderboard import selection
+from leaderboard import notify, selection
 from leaderboard.models import Assessment, Audit, Decision, Publication, Release, ReleasedCell, Run, Waiver
 from leaderboard.recompute import recompute_all
 
@@ -51,21 +51,25 @@ class Act:
 
 
 @transaction.atomic
-def approve(run: Run, act: Act, *, is_acknowledged: bool = False) -> Decision:
+def approve(run: Run, act: Act, *, is_acknowledged: bool = False, expected_digest: str | None = None) -> Decision:
     """Approve a run for the next release.
 
     is_acknowledged  the approver has read an audit whose verdict needs that (``interesting``)
+    expected_digest  the evidence digest that the approver saw; anything else has changed underneath
     Raises PublishingError unless the run is eligible now, and approver, auditor and uploader are different persons.
     """
     _lock()
     assessment = _assessment(run)
+    if expected_digest is not None and expected_digest != assessment.evidence_digest:
+        raise PublishingError(f"{run}: the evidence changed since you opened it; look at it again")
     if not assessment.is_eligible(act.at):
         raise PublishingError(f"{run} is not eligible: {_obstacles(assessment, act.at)}")
     if assessment.needs_acknowledgement and not is_acknowledged:
         raise PublishingError(f"{run}: the audit says interesting; approve with an explicit acknowledgement")
     if settings.TWO_PERSON_RULE:
         _refuse_same_person(run, act.actor)
-    return _change(Kind.APPROVE, run, act, assessment.evidence_digest, {"acknowledged": is_acknowledged})
+    details = {"acknowledged": is_acknowledged, "evidence": assessment.evidence}
+    return _change(Kind.APPROVE, run, act, assessment.evidence_digest, details)
 
 
 @transaction.atomic
@@ -79,7 +83,24 @@ def reject(run: Run, act: Act) -> Decision:
 def withdraw(run: Run, act: Act) -> Decision:
     """Withdraw an approved run: its score disappears from every surface at once. Raises PublishingError otherwise."""
     _lock()
-    return _change(Kind.WITHDRAW, run, act, _assessment(run).evidence_digest, {})
+    decision = _change(Kind.WITHDRAW, run, act, _assessment(run).evidence_digest, {})
+    if run.released_cells.filter(status=ReleasedCell.Status.PUBLISHED).exists():
+        transaction.on_commit(lambda: _tell_withdrawal(decision))
+    return decision
+
+
+@transaction.atomic
+def pin(run: Run, act: Act) -> Decision:
+    """Let an approved run back its cell although another one scores better. Raises PublishingError for other runs."""
+    _lock()
+    _require(act.actor)
+    held = Publication.objects.filter(run=run).first()
+    if held is None or held.state != State.APPROVED:
+        raise PublishingError(f"{run} is {held.state if held else 'undecided'}; pin needs a run that is approved")
+    same_cell = {"deck": run.deck_id, "gpu": run.gpu_id, "problem": run.problem_id, "entrant": run.entrant_id}
+    Publication.objects.filter(**{f"run__{name}": value for name, value in same_cell.items()}).update(is_pinned=False)
+    Publication.objects.filter(run=run).update(is_pinned=True)
+    return _append(Kind.PIN, run, act, held.evidence_digest, {"cell": selection.cell_id(run)})
 
 
 @transaction.atomic
@@ -100,6 +121,7 @@ def waive(
     Raises PublishingError for an unknown or unwaivable code, no runs, or an expiry in the past.
     """
     _lock()
+    _require(act.actor)
     if code not in RULES:
         raise PublishingError(f"code {code!r} is not a rule; accepted are {', '.join(RULES)}")
     if not is_waivable(code):
@@ -130,6 +152,7 @@ def release(act: Act) -> Release:
     Raises PublishingError when nothing would change against the latest release.
     """
     _lock()
+    _require(act.actor)
     rows = selection.choose_cells(act.at)
     digest = selection.digest_of(rows)
     latest = Release.objects.first()
@@ -162,6 +185,7 @@ def verify_log() -> list[str]:
 
 
 def _change(kind: Kind, run: Run, act: Act, digest: str, details: dict[str, Any]) -> Decision:
+    _require(act.actor)
     held = Publication.objects.filter(run=run).first()
     state = held.state if held else None
     if state not in TRANSITIONS[kind]:
@@ -169,7 +193,7 @@ def _change(kind: Kind, run: Run, act: Act, digest: str, details: dict[str, Any]
         raise PublishingError(f"{run} is {state or 'undecided'}; {kind} needs a run that is {allowed}")
     decision = _append(kind, run, act, digest, details)
     Publication.objects.update_or_create(
-        run=run, defaults={"state": _RESULT[kind], "decision": decision, "evidence_digest": digest}
+        run=run, defaults={"state": _RESULT[kind], "decision": decision, "evidence_digest": digest, "is_pinned": False}
     )
     return decision
 
@@ -212,6 +236,19 @@ def _lock() -> None:
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+
+
+def _require(actor: User) -> None:
+    if not actor.has_perm("leaderboard.decide"):
+        raise PublishingError(f"{actor} may not decide; an administrator can add the role approver")
+
+
+def _tell_withdrawal(decision: Decision) -> None:
+    run = decision.run
+    body = f"{run} was withdrawn by {decision.actor} on {decision.at.isoformat()}.\n\nReason: {decision.reason}\n"
+    link = f"{settings.SITE_URL}/runs/{run}/"
+    data = {"run": str(run), "reason": decision.reason, "at": decision.at.isoformat(), "link": link}
+    notify.send_notice("withdrawn", f"Withdrawn: {run}", f"{body}\n{link}\n", data)
 
 
 def _assessment(run: Run) -> Assessment:

@@ -82,12 +82,13 @@ def choose_cells(at: datetime.datetime) -> list[ReleasedCell]:
     return [_row(name, run, status, at) for name, (_, run, status) in sorted(best.items())]
 
 
-def preference(run: Run) -> tuple[float, str, str]:
-    """Return the sort key among runs of one cell: best score first, ties by date, then by run id."""
+def preference(run: Run) -> tuple[bool, float, str, str]:
+    """Return the sort key among runs of one cell: a pinned one, then the best score, ties by date, then by run id."""
     metric = load_decks()[run.deck_id].problems[run.problem.slug].metric
     score = run.assessment.score
     order = float("inf") if score is None else -score if metric.higher_is_better else score
-    return order, run.run_id[:15], run.run_id
+    is_pinned = state_of(run) == State.APPROVED and run.publication.is_pinned
+    return not is_pinned, order, run.run_id[:15], run.run_id
 
 
 def _row(name: str, run: Run, status: str, at: datetime.datetime) -> ReleasedCell:

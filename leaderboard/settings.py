@@ -25,6 +25,21 @@ def _flag(name: str, default: bool) -> bool:
     return value in _TRUE
 
 
+def _count(name: str, default: int) -> int:
+    value = os.environ.get(name, str(default)).strip()
+    if not (value.isascii() and value.isdigit()):
+        raise ImproperlyConfigured(f"{name} is {value!r}; need a whole number, 0 or more")
+    return int(value)
+
+
+def _rate(name: str, default: str) -> tuple[int, int]:
+    """Return (quota, seconds) of a rate such as ``600/60``; a quota of 0 means no limit."""
+    quota, _, seconds = _text(name, default).partition("/")
+    if not (quota.isascii() and quota.isdigit() and seconds.isascii() and seconds.isdigit() and int(seconds)):
+        raise ImproperlyConfigured(f"{name} is {_text(name, default)!r}; need COUNT/SECONDS such as {default}")
+    return int(quota), int(seconds)
+
+
 def _list(name: str, default: str) -> list[str]:
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
 
@@ -106,6 +121,14 @@ DATABASES = {
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "timeout": 30}
 
+# Counts requests for rate limits. Without Redis each server process counts by itself.
+CACHE_URL = _text("PROOFLINE_CACHE_URL", "")
+CACHES = {
+    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": CACHE_URL}
+    if CACHE_URL
+    else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 100_000}}
+}
+
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -127,7 +150,8 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "strict-origin-when-cross-origin"
 SECURE_SSL_REDIRECT = IS_HTTPS
 SECURE_HSTS_SECONDS = 31_536_000 if IS_HTTPS else 0
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _flag("PROOFLINE_BEHIND_PROXY", False) else None
+BEHIND_PROXY = _flag("PROOFLINE_BEHIND_PROXY", False)
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = IS_HTTPS
 SESSION_COOKIE_HTTPONLY = True
 X_FRAME_OPTIONS = "DENY"
@@ -148,6 +172,25 @@ CONTENT_SECURITY_POLICY = {
 
 # Two persons per cell: an approver may not approve a run that the same person audited or uploaded.
 TWO_PERSON_RULE = _flag("PROOFLINE_TWO_PERSON_RULE", True)
+
+# Who is told when a published cell is withdrawn. The webhook's body is signed with the secret.
+NOTIFY_EMAILS = _list("PROOFLINE_NOTIFY_EMAILS", "")
+NOTIFY_WEBHOOK = _text("PROOFLINE_NOTIFY_WEBHOOK", "")
+NOTIFY_SECRET = _text("PROOFLINE_NOTIFY_SECRET", "")
+EMAIL_HOST = _text("PROOFLINE_EMAIL_HOST", "localhost")
+DEFAULT_FROM_EMAIL = _text("PROOFLINE_EMAIL_FROM", "proofline@localhost")
+
+# The API: requests per window by token, else by address; verification counts minutes of GPU time.
+RATE_LIMITS = {
+    "read": _rate("PROOFLINE_RATE_READ", "600/60"),
+    "upload": _rate("PROOFLINE_RATE_UPLOAD", "60/3600"),
+    "verification": _rate("PROOFLINE_RATE_VERIFICATION", "120/86400"),
+}
+MAX_UPLOAD_BYTES = _count("PROOFLINE_MAX_UPLOAD_BYTES", 64 * 1024 * 1024)
+# For how long a CDN may answer without asking; above 0 only where a withdrawal also purges the CDN.
+SHARED_CACHE_SECONDS = _count("PROOFLINE_SHARED_CACHE_SECONDS", 0)
+# SPDX id of the licence that exported data carry.
+DATA_LICENCE = _text("PROOFLINE_DATA_LICENCE", "Apache-2.0")
 
 LOGGING = {
     "version": 1,

@@ -17,7 +17,7 @@ import msgspec
 
 from grading.moments import events_of
 from grading.record import Log, Measurement, Record
-from grading.source.shingles import Sketch, shared_share, sketch_source, source_digests
+from grading.source.shingles import Sketch, deck_shingles, shared_share, sketch_source, source_digests
 
 CAP = 64
 _MIN_SHINGLES = 12
@@ -101,7 +101,7 @@ def sign(record: Record, files: Mapping[str, bytes], typical_ms: float | None, *
             "gpu": record.key.gpu,
             "source": source,
             "form": form,
-            "sketch": sketch_source(files),
+            "sketch": sketch_source(files, deck_shingles(record.key.deck, record.problem)),
             "log": benchmark.digest if benchmark is not None and _digits(benchmark) >= _MIN_DIGITS else None,
             "times": _times_digest(benchmark),
             "typical_ms": typical_ms,

@@ -44,6 +44,11 @@ DEVICE uint32_t pair(float low, float high) {
     __nv_bfloat162 p = __floats2bfloat162_rn(low, high);
     return *reinterpret_cast<uint32_t*>(&p);
 }
+DEVICE uint32_t pair_here(float low, float high) {   // not moved by the compiler
+    uint32_t p;
+    asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(p) : "f"(high), "f"(low) : "memory");
+    return p;
+}
 DEVICE float low_half(uint32_t p) { return __uint_as_float(p << 16); }
 DEVICE float high_half(uint32_t p) { return __uint_as_float(p & 0xffff0000u); }
 DEVICE uint32_t scaled(uint32_t p, float low, float high) { return pair(low_half(p) * low, high_half(p) * high); }
@@ -417,17 +422,22 @@ DEVICE void multiply_64(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
         "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
         : R16(d, 0), R16(d, 16) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
-DEVICE void multiply_128(float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
-        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, "
-        "%35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, "
-        "%57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
-        : R16(d, 0), R16(d, 16), R16(d, 32), R16(d, 48) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory"); }
+template <int LEFT>
+DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
+DEVICE void round_and_decay(float (&state)[32], uint32_t (&x)[4][4], const float* gamma) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float2 f = *(const float2*)(gamma + i * 8);
+        x[i / 2][i % 2 * 2] = pair_here(state[i * 4], state[i * 4 + 1]);
+        x[i / 2][i % 2 * 2 + 1] = pair_here(state[i * 4 + 2], state[i * 4 + 3]);
+        state[i * 4] *= f.x;
+        state[i * 4 + 1] *= f.y;
+        state[i * 4 + 2] *= f.x;
+        state[i * 4 + 3] *= f.y;
+    }
+}
 
 __global__ void __launch_bounds__(192, 1) advance(Args a) {
     extern __shared__ __align__(1024) uint8_t raw[];
@@ -474,20 +484,28 @@ __global__ void __launch_bounds__(192, 1) advance(Args a) {
             }
         }
     } else {
-        float state[64] = {};  // transposed: 16 columns of v a warp, 128 channels
+        // The state, transposed: 16 columns of v a warp, channels in two halves. While the tensor cores work on one half,
+        // the other is rounded for the next product.
+        float low[32] = {}, high[32] = {};
         uint4* states = (uint4*)(a.state + base * STATE) + (half * 4 + warp) * 256 + lane;
         uint4* deltas = (uint4*)(a.delta + base * DELTA) + (half * 4 + warp) * 128 + lane;
-        for (int c = 0; c < a.chunks; c++) {
+        auto finish = [&](int c) {
+            __syncwarp();
+            if (lane == 0) {
+                barrier_arrive(address(empty + c % STAGES));
+                __threadfence_block();
+                done[warp] = c + 1;
+            }
+        };
+        float d[32];
+        uint32_t at;
+        const float* gamma;
+        auto begin = [&](int c) {   // d = u of this chunk
             int stage = c % STAGES;
-            uint32_t at = stages + stage * STAGE;
+            at = stages + stage * STAGE;
             const uint8_t* here = raw + (at - address(raw));
-            uint32_t x[8][4], y[4][4];
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-#pragma unroll
-                for (int j = 0; j < 4; j++) x[i][j] = pair(state[i * 8 + 2 * j], state[i * 8 + 2 * j + 1]);
+            gamma = (const float*)(here + WK + U / 2) + 2 * (lane % 4);
             barrier_wait(address(full + stage), c / STAGES & 1);
-            float d[32];
 #pragma unroll
             for (int m = 0; m < 4; m++) {
                 uint4 u = ((const uint4*)(here + WK))[(warp * 4 + m) * 32 + lane];
@@ -498,42 +516,50 @@ __global__ void __launch_bounds__(192, 1) advance(Args a) {
                     d[m * 8 + 2 * j + 1] = high_half(p[j]);
                 }
             }
-            wgmma_fence();
+        };
+        begin(0);
 #pragma unroll
-            for (int i = 0; i < 8; i++) multiply_64(d, x[i], describe(at + i / 4 * 8192 + i % 4 * 32));
-            wgmma_commit();
-#pragma unroll
-            for (int i = 0; i < 8; i++) states[i * 32] = make_uint4(x[i][0], x[i][1], x[i][2], x[i][3]);
-            const float* gamma = (const float*)(here + WK + U / 2);
-#pragma unroll
-            for (int i = 0; i < 16; i++) {
-                float2 f = *(const float2*)(gamma + i * 8 + 2 * (lane % 4));
-                state[i * 4] *= f.x;
-                state[i * 4 + 1] *= f.y;
-                state[i * 4 + 2] *= f.x;
-                state[i * 4 + 3] *= f.y;
-            }
-            wgmma_wait();
+        for (int i = 0; i < 8; i++) states[i * 32] = make_uint4(0, 0, 0, 0);
+        for (int c = 0;; c++) {
+            uint32_t x[4][4], y[4][4], z[4][4], keys = at + 16384;
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
-                for (int j = 0; j < 4; j++) y[i][j] = pair(d[i * 8 + 2 * j], d[i * 8 + 2 * j + 1]);
+                for (int j = 0; j < 4; j++) y[i][j] = pair_here(d[i * 8 + 2 * j], d[i * 8 + 2 * j + 1]);
             wgmma_fence();
 #pragma unroll
-            for (int i = 0; i < 4; i++) multiply_128(state, y[i], describe(at + 16384 + i * 32));
+            for (int i = 0; i < 4; i++) multiply_64(low, y[i], describe(keys + i * 32));
+            wgmma_commit();
+#pragma unroll
+            for (int i = 0; i < 4; i++) multiply_64(high, y[i], describe(keys + 8192 + i * 32));
             wgmma_commit();
 #pragma unroll
             for (int i = 0; i < 4; i++) deltas[i * 32] = make_uint4(y[i][0], y[i][1], y[i][2], y[i][3]);
+            if (c + 1 == a.chunks) break;
             states += STATE / 16;
             deltas += DELTA / 16;
-            wgmma_wait();
-            __syncwarp();
-            if (lane == 0) {
-                barrier_arrive(address(empty + stage));
-                __threadfence_block();
-                done[warp] = c + 1;
-            }
+            begin(c + 1);
+            wgmma_wait<1>();
+            round_and_decay(low, x, gamma);
+            wgmma_fence();
+#pragma unroll
+            for (int i = 0; i < 4; i++) multiply_64(d, x[i], describe(at + i * 32));
+            wgmma_commit();
+#pragma unroll
+            for (int i = 0; i < 4; i++) states[i * 32] = make_uint4(x[i][0], x[i][1], x[i][2], x[i][3]);
+            wgmma_wait<1>();
+            finish(c);
+            round_and_decay(high, z, gamma + 64);
+            wgmma_fence();
+#pragma unroll
+            for (int i = 0; i < 4; i++) multiply_64(d, z[i], describe(at + 8192 + i * 32));
+            wgmma_commit();
+#pragma unroll
+            for (int i = 0; i < 4; i++) states[(4 + i) * 32] = make_uint4(z[i][0], z[i][1], z[i][2], z[i][3]);
+            wgmma_wait<0>();
         }
+        wgmma_wait<0>();
+        finish(a.chunks - 1);
     }
     await_previous();
 }

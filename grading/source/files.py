@@ -5,12 +5,17 @@ from collections.abc import Iterator, Mapping
 MAX_SOURCE_BYTES = 2 * 1024 * 1024
 PYTHON_ENDS = (".py",)
 C_ENDS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".hxx", ".inl")
-_SOURCE_FOLDERS = ("scratch/", "ws/", "src/")
+_SOURCE_FOLDERS = ("scratch/", "ws/")
+_DECK_FILES = frozenset({"check.py", "benchmark.py", "reference.py", "baseline.py", "sota.py", "shapes.py", "anchor.py"})
 
 
 def is_source(path: str) -> bool:
-    """Tell whether a file of a run directory is source of the solution: beside it, or in its folder of sidecars."""
-    if not path.lower().endswith(PYTHON_ENDS + C_ENDS):
+    """Tell whether a file of a run directory is source of the solution: beside it, or in its folder of sidecars.
+
+    The deck's own files, which some archives keep beside it, are not.
+    """
+    name = path.rpartition("/")[2].lower()
+    if not name.endswith(PYTHON_ENDS + C_ENDS) or name in _DECK_FILES:
         return False
     return "/" not in path or path.startswith(_SOURCE_FOLDERS)
 

@@ -20,6 +20,11 @@ class TextFile:
     is_cut: bool
 
 
+def open_paths(view: RunView, *, is_staff: bool) -> frozenset[str]:
+    """Return the files that a reader may open: all of a published run; else none, since its logs hold its score."""
+    return frozenset(entry.path for entry in view.files) if view.is_published or is_staff else frozenset()
+
+
 def read_text(view: RunView, path: str) -> TextFile | None:
     """Return one file of a run's archive, or None where it has no such file or the bytes were not kept."""
     content = read_file(view, path)

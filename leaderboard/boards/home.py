@@ -46,7 +46,7 @@ class BoardGlance:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Everything on the front page."""
+    """Everything on the front page; boards with most published cells first."""
 
     glances: tuple[BoardGlance, ...]
     counts: dict[str, int]
@@ -66,8 +66,9 @@ def read_home(at: datetime.datetime) -> Home:
     for board in boards:
         counts.update(board.counts)
     release = boards[0].release if boards else None
+    busiest = sorted(boards, key=lambda board: -board.counts.get("published", 0))
     return Home(
-        glances=tuple(_glance(board) for board in boards),
+        glances=tuple(_glance(board) for board in busiest),
         counts=dict(counts),
         release=release,
         changes=count_changes(release) if release else None,

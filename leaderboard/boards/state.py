@@ -14,7 +14,13 @@ from django.db.models import Count, Max
 
 from leaderboard.models import Decision, Release, Revision, Waiver
 
-_SOURCES = ("leaderboard/**/*.py", "leaderboard/**/*.toml", "grading/*.py", "grading/integrity/*.py", "grading/**/*.toml")
+_SOURCES = (
+    "leaderboard/**/*.py",
+    "leaderboard/**/*.toml",
+    "grading/*.py",
+    "grading/integrity/*.py",
+    "grading/**/*.toml",
+)
 
 
 @dataclass(frozen=True, slots=True)

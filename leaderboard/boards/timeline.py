@@ -29,7 +29,7 @@ class Event:
 def read_timeline(view: RunView) -> tuple[Event, ...]:
     """Return a run's events, oldest first; those without a date come first."""
     events = [
-        Event(view.record.started_at, "Run started"),
+        *([Event(view.record.started_at, "Run started")] if view.record.started_at else []),
         *([Event(view.record.finished_at, "Run finished")] if view.record.finished_at else []),
         *(Event(row.ingested_at, f"Audit received: {row.verdict}", row.auditor) for row, _ in view.audits),
         *(_decided(row) for row in view.decisions),

@@ -36,6 +36,7 @@ class Run(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["deck", "gpu", "run_id"], name="run_key_unique")]
+        permissions = [("ingest", "Can ingest archives")]
         indexes = [models.Index(fields=["deck", "gpu", "problem", "entrant"], name="run_cell")]
 
     def __str__(self) -> str:
@@ -65,6 +66,7 @@ class Audit(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["deck", "file", "digest"], name="audit_file_once")]
+        permissions = [("write_audit", "Can write audits")]
         indexes = [models.Index(fields=["named_run", "deck"], name="audit_named_run")]
 
     def __str__(self) -> str:

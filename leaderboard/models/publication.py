@@ -18,6 +18,7 @@ class Decision(models.Model):
         WITHDRAW = "withdraw"
         WAIVE = "waive"
         REUSE = "historical_reuse"
+        PIN = "pin"
         RELEASE = "release"
 
     sequence = models.BigIntegerField(unique=True)
@@ -33,6 +34,7 @@ class Decision(models.Model):
 
     class Meta:
         ordering = ["sequence"]
+        permissions = [("decide", "Can approve, reject, withdraw, pin, waive and release")]
         constraints = [
             models.CheckConstraint(name="decision_has_reason", condition=~models.Q(reason="")),
         ]
@@ -55,6 +57,7 @@ class Publication(models.Model):
     state = models.CharField(max_length=10, choices=State.choices)
     decision = models.ForeignKey(Decision, models.PROTECT, related_name="+")
     evidence_digest = models.CharField(max_length=64)
+    is_pinned = models.BooleanField(default=False)
 
     def __str__(self) -> str:
         return f"{self.run_id}: {self.state}"

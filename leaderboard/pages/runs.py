@@ -7,9 +7,10 @@ from django.views.decorators.http import require_safe
 
 from leaderboard.boards import read_run
 from leaderboard.boards.arithmetic import read_arithmetic
-from leaderboard.boards.files import read_text
+from leaderboard.boards.files import open_paths, read_text
 from leaderboard.boards.filters import run_choices
 from leaderboard.boards.run_pages import read_page
+from leaderboard.boards.standing import read_standing
 from leaderboard.boards.timeline import read_timeline
 from leaderboard.charts import shape_chart
 from leaderboard.pages.query import is_staff, text_filters
@@ -33,7 +34,8 @@ def run_list(request: HttpRequest) -> HttpResponse:
 @require_safe
 def run(request: HttpRequest, deck: str, gpu: str, run_id: str) -> HttpResponse:
     """Show everything about one run; what is not a result stands in its evidence block only."""
-    view = read_run(deck, gpu, run_id, timezone.now(), is_staff=is_staff(request))
+    now, staff = timezone.now(), is_staff(request)
+    view = read_run(deck, gpu, run_id, now, is_staff=staff)
     if view is None:
         raise Http404("no such run, or it is not public")
     arithmetic = read_arithmetic(view)
@@ -43,7 +45,8 @@ def run(request: HttpRequest, deck: str, gpu: str, run_id: str) -> HttpResponse:
         "arithmetic": arithmetic,
         "chart": shape_chart(arithmetic),
         "timeline": read_timeline(view),
-        "has_files": view.is_published or is_staff(request),
+        "standing": read_standing(view, now),
+        "paths": open_paths(view, is_staff=staff),
     }
     return render(request, "run.html", context)
 
@@ -53,7 +56,8 @@ def run_file(request: HttpRequest, deck: str, gpu: str, run_id: str, path: str) 
     """Show one file of a run with an anchor per line. A withheld run's files hold its score: staff only."""
     staff = is_staff(request)
     view = read_run(deck, gpu, run_id, timezone.now(), is_staff=staff)
-    text = read_text(view, path) if view is not None and (view.is_published or staff) else None
-    if text is None:
+    is_open = view is not None and path in open_paths(view, is_staff=staff)
+    text = read_text(view, path) if view is not None and is_open else None
+    if view is None or text is None:
         raise Http404("no such file, or it is not public")
     return render(request, "file.html", {"view": view, "run": view.summary, "file": text})

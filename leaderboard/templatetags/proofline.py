@@ -2,19 +2,23 @@
 
 import datetime
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from grading.hardware import load_gpus
 from grading.integrity import RULES
+from leaderboard.eligibility import PENDING_CODES
 from leaderboard.selection import WITHDRAWN
 
 register = template.Library()
 THIN = "\u202f"
 _MAX_DECIMALS = 9
+_SLACK = 1e-6
 _STATES = {
     "published": ("●", "published"),
     "withheld": ("▲", "withheld"),
@@ -50,13 +54,15 @@ def interval(thing: Any, decimals: int = 4) -> str:
 
 
 def range_text(low: float | None, high: float | None, decimals: int) -> str:
-    """Return ``low – high`` with as many decimals as it takes to tell the two apart; empty where one is missing."""
+    """Return ``low – high``, rounded outwards to as many decimals as tell the two apart; empty where one is missing."""
     if low is None or high is None or not (is_number(low) and is_number(high)):
         return ""
     width = high - low
-    needed = math.ceil(-math.log10(width)) + 1 if width > 0 else decimals
+    needed = math.ceil(-math.log10(width)) if width > 0 else decimals
     places = max(0, min(_MAX_DECIMALS, max(decimals, needed)))
-    return f"{low:,.{places}f} – {high:,.{places}f}"
+    unit = 10.0**-places
+    outward = (math.floor(low / unit + _SLACK) * unit, math.ceil(high / unit - _SLACK) * unit)
+    return f"{outward[0]:,.{places}f} – {outward[1]:,.{places}f}"
 
 
 @register.filter
@@ -160,6 +166,34 @@ def state(thing: Any) -> str:
     """Return the word for what a cell or run is: its status, or withdrawn where that is the reason."""
     is_withdrawn = any(reason.code == WITHDRAWN for reason in thing.reasons)
     return "withdrawn" if is_withdrawn else str(thing.status)
+
+
+@register.filter
+def weightiest(reasons: Iterable[Any]) -> list[Any]:
+    """Return reasons with what merely waits for a person last."""
+    return sorted(reasons, key=lambda reason: reason.code in PENDING_CODES)
+
+
+@register.filter
+def breakable(text: str) -> str:
+    """Return a code or name that may break after its dots and underscores."""
+    return format_html_join("", "{}<wbr>", ((part,) for part in re.split(r"(?<=[._/])", str(text))))
+
+
+@register.filter
+def gpu_name(key: str) -> str:
+    """Return a GPU's full name, or its key where the catalogue has no such."""
+    gpus = load_gpus()
+    return gpus[key].name if key in gpus else key
+
+
+@register.filter
+def run_day(run: Any) -> str:
+    """Return the date of a run: when it started, or else the stamp in its id, which says so."""
+    if run.started_at is not None:
+        return day(run.started_at)
+    text = f"{run.run_id[:4]}-{run.run_id[4:6]}-{run.run_id[6:8]}"
+    return format_html('<time datetime="{}" title="from the run id">{}</time>', text, text)
 
 
 @register.filter

@@ -19,7 +19,9 @@ def main(names: list[str]) -> None:
 
         django.setup()
         call_command("migrate", verbosity=0)
-        known = sorted(module.name for module in pkgutil.iter_modules(tests.bench.__path__) if module.name != "__main__")
+        known = sorted(
+            module.name for module in pkgutil.iter_modules(tests.bench.__path__) if module.name != "__main__"
+        )
         for name in names or known:
             importlib.import_module(f"tests.bench.{name}").run()
 

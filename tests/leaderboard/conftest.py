@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.db import connection
 
 from leaderboard.ingest import Report, Source, ingest_paths
@@ -21,10 +21,17 @@ from tests.factories import make_audit_text, write_archive
 Ingest = Callable[..., Report]
 
 
+def make_user(name: str, *roles: str, **fields: str) -> User:
+    """Return a person with roles."""
+    user = User.objects.create_user(name, **fields)
+    user.groups.set(Group.objects.filter(name__in=roles))
+    return user
+
+
 @pytest.fixture
 def approver(db: None) -> User:
     """A person who decides."""
-    return User.objects.create_user("ada", email="ada@example.org")
+    return make_user("ada", "approver", email="ada@example.org")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.management import call_command
 
 from leaderboard import boards, publishing
@@ -15,6 +14,7 @@ from leaderboard.ingest import Report, Source, ingest_paths
 from leaderboard.models import Assessment, Audit, Finding, Rejection, ReleasedCell, Run
 from leaderboard.publishing import Act
 from leaderboard.recompute import recompute_all
+from tests.leaderboard.conftest import make_user
 
 pytestmark = [pytest.mark.corpus, pytest.mark.django_db]
 BOARDS = [("hard", "H100"), ("hard", "RTX_PRO_6000"), ("cuda", "RTX_PRO_6000")]
@@ -32,7 +32,7 @@ def loaded(corpus: Path, now: datetime.datetime) -> Report:
 @pytest.fixture
 def released(loaded: Report, now: datetime.datetime) -> publishing.Release:
     """The corpus under a historical-reuse decision, with every eligible run approved and released."""
-    act = Act(User.objects.create_user("ada"), "Archives of 2026 never recorded their device.", now)
+    act = Act(make_user("ada", "approver"), "Archives of 2026 never recorded their device.", now)
     for deck in ("hard", "cuda"):
         runs = list(Run.objects.filter(deck=deck, findings__code="gpu.unproven"))
         publishing.waive("gpu.unproven", runs, act, batch="kernelbench.com archive", is_reuse=True)

@@ -16,7 +16,7 @@ from leaderboard.models import Assessment, Decision, Publication, Release, Relea
 from leaderboard.publishing import Act, PublishingError
 from leaderboard.selection import state_of
 from tests.factories import make_audit_text, make_benchmark, make_times
-from tests.leaderboard.conftest import Ingest, forced_edits, load_run
+from tests.leaderboard.conftest import Ingest, forced_edits, load_run, make_user
 
 Make = Callable[..., Run]
 DAY = datetime.timedelta(days=1)
@@ -75,7 +75,7 @@ def test_an_interesting_audit_needs_an_acknowledgement(publishable: Make, act: A
 
 def test_the_auditor_cannot_approve_the_same_run(publishable: Make, now: datetime.datetime) -> None:
     run = publishable()
-    auditor = User.objects.create_user("auditor", first_name="A.", last_name="Auditor")
+    auditor = make_user("auditor", "auditor", "approver", first_name="A.", last_name="Auditor")
     with pytest.raises(PublishingError, match="second person"):
         publishing.approve(run, Act(auditor, "I looked twice.", now))
 

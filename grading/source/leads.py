@@ -1,0 +1,327 @@
+"""Patterns in parsed Python that an auditor should read: facts with lines, never a judgement.
+
+Each finder yields (line, what it saw). Honest look-alikes that were once taken for a trick stay silent: graphs replayed
+by pointer, weights packed again by version, workspaces by shape, tuning switches of a run's own, flags set towards
+more precision, and anything that only stands in a comment or a docstring.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from grading.source.python import Module, Use, is_under
+
+Seen = Iterator[tuple[int, str]]
+Finder = Callable[[Module], Seen]
+
+_INSPECTION = (
+    "inspect.stack",
+    "inspect.currentframe",
+    "inspect.getouterframes",
+    "inspect.trace",
+    "sys._getframe",
+    "sys._current_frames",
+    "traceback.extract_stack",
+    "traceback.format_stack",
+    "traceback.print_stack",
+    "gc.get_objects",
+    "gc.get_referrers",
+    "gc.get_referents",
+    "torch.initial_seed",
+    "torch.cuda.initial_seed",
+)
+_GRADER_FILE = re.compile(r"\b(?:check|benchmark|bench|eval|grader?)\.py\b")
+_GRADER_SWITCH = re.compile(r"KBH_|CHECK|BENCH|GRAD(?:E|ING)|EVAL|STRESS|PROPERTY_SEED")
+_EXITS = ("os._exit", "os.abort", "os.kill", "os.killpg", "signal.raise_signal", "atexit.register", "quit", "exit")
+_TIMERS = (
+    "torch.cuda.Event",
+    "torch.cuda.synchronize",
+    "torch.cuda.current_stream",
+    "torch.utils.benchmark",
+    "triton.testing",
+    "time",
+    "timeit",
+    "statistics",
+)
+_JUDGES = (
+    "torch.allclose",
+    "torch.equal",
+    "torch.isclose",
+    "torch.isnan",
+    "torch.isfinite",
+    "torch.testing",
+    "torch.manual_seed",
+    "torch.rand",
+    "torch.randn",
+    "torch.distributed",
+    "torch.load",
+    "numpy.allclose",
+    "sys.modules",
+    "builtins",
+    "reference",
+    "check",
+    "benchmark",
+)
+_LOWER_FLAGS = ("allow_tf32", "allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction")
+_CODE_RUNNERS = ("base64.b64decode", "base64.b85decode", "zlib.decompress", "lzma.decompress", "marshal.loads", "ctypes")
+_PACKED = frozenset({"exec", "eval", "compile"})
+_NETWORK = ("socket", "urllib.request", "http.client", "requests", "httpx", "ftplib")
+_FETCH = re.compile(r"^(?:pip|git|curl|wget|apt-get|conda|uv)$")
+_MARKER = re.compile(r"^\s*(?:peak_fraction|speedup|geomean_speedup_vs_eager|RESULT)\s*:|^PASS$|^shape=\d+ ")
+_REDUCTIONS = frozenset({"amax", "amin", "max", "min", "abs", "norm", "mean", "std", "sum", "aminmax", "item"})
+
+
+def find_inspection(module: Module) -> Seen:
+    """Code that looks at its caller, at frames, at all objects or at the seed, or compares with a grader's file name."""
+    for use in module.uses():
+        if not use.is_import and any(is_under(use.name, name) for name in _INSPECTION):
+            yield use.line, use.name
+    for node in module.walk():
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _GRADER_FILE.search(node.value):
+            if any(isinstance(outer, ast.Compare) for outer in _near(module, node)):
+                yield node.lineno, f"comparison with {_GRADER_FILE.search(node.value)[0]}"  # type: ignore[index]
+
+
+def find_switch(module: Module) -> Seen:
+    """An environment variable that belongs to a grader, read or set by the solution."""
+    for node in module.walk():
+        name = _environment_name(module, node)
+        if name is not None and _GRADER_SWITCH.search(name):
+            yield node.lineno, f"environment variable {name}"  # type: ignore[attr-defined]
+
+
+def _environment_name(module: Module, node: ast.AST) -> str | None:
+    if isinstance(node, ast.Subscript) and module.resolve(node.value) == "os.environ":
+        return module.constant(node.slice)
+    if isinstance(node, ast.Call) and node.args:
+        called = module.resolve(node.func)
+        if called in ("os.getenv", "os.putenv", "os.environ.get", "os.environ.setdefault", "os.environ.pop"):
+            return module.constant(node.args[0])
+    if isinstance(node, ast.Compare) and len(node.comparators) == 1:
+        if module.resolve(node.comparators[0]) == "os.environ":
+            return module.constant(node.left)
+    return None
+
+
+def sets_environment(module: Module, name: str) -> Iterator[int]:
+    """Yield the lines on which a source sets an environment variable."""
+    for node in module.walk():
+        if _environment_name(module, node) != name:
+            continue
+        called = module.resolve(node.func) if isinstance(node, ast.Call) else None
+        is_store = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+        if is_store or called in ("os.putenv", "os.environ.setdefault"):
+            yield node.lineno  # type: ignore[attr-defined]
+
+
+def find_exit(module: Module) -> Seen:
+    """A way to end the process, or to act at its end."""
+    for use in module.uses():
+        if use.is_call and any(is_under(use.name, name) for name in _EXITS):
+            yield use.line, use.name
+    for node in module.walk():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("exit", "quit"):
+            yield node.lineno, node.func.id
+        if isinstance(node, ast.Name) and node.id == "SystemExit" and isinstance(node.ctx, ast.Load):
+            if any(isinstance(outer, ast.Raise) for outer in _near(module, node)):
+                yield node.lineno, "SystemExit"
+
+
+def find_timer_patch(module: Module) -> Seen:
+    """An assignment to a timing function of torch, Triton or the standard library."""
+    return _patches(module, _TIMERS)
+
+
+def find_judge_patch(module: Module) -> Seen:
+    """An assignment to a comparison, random, distributed or grader function that the candidate does not own."""
+    return _patches(module, _JUDGES)
+
+
+def _patches(module: Module, owned: tuple[str, ...]) -> Seen:
+    for node in module.walk():
+        for target in _patched(module, node):
+            name = module.resolve(target)
+            if name is not None and any(is_under(name, holder) and name != holder or name == holder for holder in owned):
+                yield node.lineno, name  # type: ignore[attr-defined]
+
+
+def _patched(module: Module, node: ast.AST) -> Iterator[ast.expr]:
+    if isinstance(node, ast.Assign | ast.AugAssign | ast.Delete):
+        targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
+        yield from (target for target in targets if isinstance(target, ast.Attribute | ast.Subscript))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr" and len(node.args) > 1:
+        name = module.constant(node.args[1])
+        if name is not None:
+            yield ast.copy_location(ast.Attribute(node.args[0], name, ast.Load()), node)
+
+
+def find_lower_precision(module: Module) -> Seen:
+    """A process-wide switch towards less precision that is not restored."""
+    assigned: dict[str, list[ast.Assign]] = {}
+    for node in module.walk():
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Attribute):
+            name = module.resolve(node.targets[0])
+            if name is not None and name.startswith("torch.backends.") and node.targets[0].attr in _LOWER_FLAGS:
+                assigned.setdefault(name, []).append(node)
+        if isinstance(node, ast.Call) and module.resolve(node.func) == "torch.set_float32_matmul_precision":
+            if node.args and module.constant(node.args[0]) in ("high", "medium"):
+                yield node.lineno, "torch.set_float32_matmul_precision"
+    for name, nodes in assigned.items():
+        lowers = [node for node in nodes if isinstance(node.value, ast.Constant) and node.value.value is True]
+        if lowers and len(lowers) == len(nodes):
+            yield lowers[0].lineno, name
+
+
+def find_memo(module: Module) -> Seen:
+    """A stored output returned because an input is the same object or pointer, without any call in between."""
+    for node in module.walk():
+        if not (isinstance(node, ast.If) and _asks_identity(node.test)):
+            continue
+        calls = any(isinstance(inner, ast.Call) for statement in node.body for inner in ast.walk(statement))
+        last = node.body[-1]
+        if isinstance(last, ast.Return) and isinstance(last.value, ast.Attribute | ast.Subscript) and not calls:
+            yield node.lineno, "output returned by identity of an input"
+
+
+def _asks_identity(test: ast.expr) -> bool:
+    for node in ast.walk(test):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        is_same = any(isinstance(op, ast.Is) for op in node.ops) and not any(isinstance(s, ast.Constant) for s in sides)
+        is_pointer = any(_method(side) in ("data_ptr", "id") for side in sides)
+        if is_same or is_pointer:
+            return True
+    return False
+
+
+def _method(node: ast.AST) -> str | None:
+    if not isinstance(node, ast.Call):
+        return None
+    func = node.func
+    return func.attr if isinstance(func, ast.Attribute) else func.id if isinstance(func, ast.Name) else None
+
+
+def find_obfuscation(module: Module) -> Seen:
+    """Code that is assembled, decoded or loaded so that a reader cannot see it."""
+    for use in module.uses():
+        if use.is_call and any(is_under(use.name, name) for name in _CODE_RUNNERS):
+            yield use.line, use.name
+    for node in module.walk():
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
+            continue
+        if node.func.id in _PACKED and module.constant(node.args[0]) is None:
+            yield node.lineno, f"{node.func.id} of a computed text"
+        if node.func.id == "getattr" and len(node.args) > 1 and module.constant(node.args[1]) is None:
+            holder = module.resolve(node.args[0])
+            if holder is not None and is_under(holder, "torch"):
+                yield node.lineno, f"getattr({holder}, ...) with a computed name"
+
+
+def find_network(module: Module) -> Seen:
+    """A way to fetch something while the kernel is graded."""
+    for use in module.uses():
+        if any(is_under(use.name, name) for name in _NETWORK):
+            yield use.line, use.name
+    for node in module.walk():
+        if isinstance(node, ast.Call) and is_under(module.resolve(node.func) or "", "subprocess"):
+            words = [word for inner in ast.walk(node) if (word := module.constant(inner)) is not None]
+            fetch = next((word.split()[0] for word in words if word.split() and _FETCH.match(word.split()[0])), None)
+            if fetch is not None:
+                yield node.lineno, fetch
+
+
+def find_markers(module: Module) -> Seen:
+    """A line printed in the form of the harness's own markers."""
+    for node in module.walk():
+        if isinstance(node, ast.Call) and _method(node) in ("print", "write", "writelines"):
+            for argument in node.args:
+                text = _beginning(module, argument)
+                if text is not None and _MARKER.search(text):
+                    yield node.lineno, "printed marker"
+
+
+def _beginning(module: Module, node: ast.expr) -> str | None:
+    if isinstance(node, ast.JoinedStr) and node.values:
+        node = node.values[0] if isinstance(node.values[0], ast.Constant) else node
+    if isinstance(node, ast.Constant) and isinstance(node.value, bytes):
+        return node.value.decode("ascii", "replace").strip("\n")
+    text = module.constant(node)
+    return text.strip("\n") if text is not None else None
+
+
+def find_magnitude(module: Module) -> Seen:
+    """A branch on how large the values of a tensor are."""
+    values = {
+        node.targets[0].id: node.value
+        for node in module.walk()
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    for node in module.walk():
+        if isinstance(node, ast.If | ast.IfExp | ast.While):
+            for compare in (inner for inner in ast.walk(node.test) if isinstance(inner, ast.Compare)):
+                if _compares_magnitude(compare, values):
+                    yield compare.lineno, "branch on the size of values"
+                    break
+
+
+def _compares_magnitude(node: ast.Compare, values: Mapping[str, ast.expr]) -> bool:
+    if not any(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops):
+        return False
+    sides = [node.left, *node.comparators]
+    has_float = any(isinstance(side, ast.Constant) and isinstance(side.value, float) for side in sides)
+    for side in sides:
+        methods = _methods(values.get(side.id, side) if isinstance(side, ast.Name) else side)
+        if "abs" in methods or "norm" in methods or (has_float and methods & (_REDUCTIONS - {"item"})):
+            return len(methods & _REDUCTIONS) > 0
+    return False
+
+
+def _methods(node: ast.AST) -> set[str]:
+    """Return the tensor methods that an expression calls; builtin functions are not among them."""
+    calls = (inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call))
+    return {func.attr for func in calls if isinstance(func, ast.Attribute)}
+
+
+def find_size_branches(module: Module, checked: Mapping[str, float], timed: Mapping[str, float]) -> Seen:
+    """A branch on a size that every checked input stays at or below and some timed input exceeds."""
+    low, high = min(checked.values(), default=0.0), max(timed.values(), default=0.0)
+    for node in module.walk():
+        if not isinstance(node, ast.If | ast.IfExp):
+            continue
+        for compare in (inner for inner in ast.walk(node.test) if isinstance(inner, ast.Compare)):
+            constants = [side.value for side in (compare.left, *compare.comparators) if isinstance(side, ast.Constant)]
+            numbers = [value for value in constants if type(value) is int and low <= value < high]
+            names = {name for name in checked if any(checked[name] <= value < timed.get(name, 0) for value in numbers)}
+            if names and _orders(compare):
+                yield compare.lineno, f"branch on a size at {numbers[0]}"
+
+
+def _orders(node: ast.Compare) -> bool:
+    return any(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops)
+
+
+def _near(module: Module, node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the few nodes around a node."""
+    for count, outer in enumerate(module.ancestors(node)):
+        if count > 4 or isinstance(outer, ast.stmt) and count > 0:
+            if isinstance(outer, ast.stmt):
+                yield outer
+            return
+        yield outer
+
+
+FINDERS: dict[str, Finder] = {
+    "inspection": find_inspection,
+    "switch": find_switch,
+    "exit": find_exit,
+    "timer": find_timer_patch,
+    "judge": find_judge_patch,
+    "precision": find_lower_precision,
+    "memo": find_memo,
+    "obfuscation": find_obfuscation,
+    "network": find_network,
+    "markers": find_markers,
+    "magnitude": find_magnitude,
+}
+__all__ = ["FINDERS", "Finder", "Seen", "Use", "find_size_branches", "sets_environment"]

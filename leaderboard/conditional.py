@@ -1,0 +1,98 @@
+"""Conditional requests for everything that machines fetch: validators made from the state of the public site.
+
+Nothing that may hold a score is ever cacheable without asking again: a release's score can be withdrawn at any moment,
+also in an old release. So answers may be stored but must be revalidated, which costs one small answer.
+"""
+
+import datetime
+import hashlib
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.utils import timezone
+from django.utils.http import http_date, parse_etags, parse_http_date_safe
+
+from leaderboard.boards.state import State, read_state
+
+_CALENDAR_SECOND = datetime.timedelta(seconds=1)
+
+
+def make_etag(request: HttpRequest, state: State) -> str:
+    """Return the strong validator of one address in one state."""
+    text = f"{state.token} {request.get_full_path()}"
+    return f'"{hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]}"'
+
+
+def matches(request: HttpRequest, etag: str, state: State, now: datetime.datetime) -> bool:
+    """Tell whether the client already has this answer."""
+    given = request.headers.get("If-None-Match")
+    if given is not None:
+        return any(known.removeprefix("W/") == etag for known in parse_etags(given))
+    since = parse_http_date_safe(request.headers.get("If-Modified-Since", ""))
+    return since is not None and is_dated(state, now) and since >= int(state.changed_at.timestamp())
+
+
+def is_dated(state: State, now: datetime.datetime) -> bool:
+    """Tell whether a date of whole seconds names the state: not while the second of its last change still runs."""
+    return now - state.changed_at.replace(microsecond=0) >= _CALENDAR_SECOND
+
+
+def not_modified() -> HttpResponse:
+    """Return an empty 304."""
+    response = HttpResponse(status=304)
+    del response["Content-Type"]
+    return response
+
+
+def add_validators(response: HttpResponseBase, etag: str, state: State, now: datetime.datetime) -> HttpResponseBase:
+    """Add ETag, Last-Modified and Cache-Control."""
+    response["ETag"] = etag
+    if is_dated(state, now):
+        response["Last-Modified"] = http_date(state.changed_at.timestamp())
+    shared = settings.SHARED_CACHE_SECONDS
+    response["Cache-Control"] = (
+        f"public, max-age=0, s-maxage={shared}, must-revalidate" if shared else "public, no-cache"
+    )
+    return response
+
+
+def without_body(response: HttpResponseBase) -> HttpResponse:
+    """Return the answer to HEAD: the headers of the answer to GET."""
+    bare = HttpResponse(status=response.status_code)
+    for name, value in response.items():
+        bare[name] = value
+    if not response.streaming:
+        bare["Content-Length"] = str(len(response.content))  # type: ignore[attr-defined]
+    response.close()
+    return bare
+
+
+def conditional(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Give a public view outside the API its validators, GET and HEAD only, and cross-origin reading.
+
+    The view finds `request.public_state` and `request.moment`.
+    """
+
+    @wraps(view)
+    def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.method not in ("GET", "HEAD"):
+            refused = HttpResponse("only GET and HEAD\n", status=405, content_type="text/plain; charset=utf-8")
+            refused["Allow"] = "GET, HEAD"
+            return refused
+        now = timezone.now()
+        state = read_state(now)
+        request.public_state, request.moment = state, now  # type: ignore[attr-defined]
+        etag = make_etag(request, state)
+        response: HttpResponseBase = (
+            not_modified() if matches(request, etag, state, now) else view(request, *args, **kwargs)
+        )
+        if response.status_code in (200, 304):
+            add_validators(response, etag, state, now)
+        response["Access-Control-Allow-Origin"] = "*"
+        return without_body(response) if request.method == "HEAD" else response
+
+    return respond
