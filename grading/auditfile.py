@@ -41,8 +41,11 @@ _VERDICTS: dict[str, Verdict] = {
     "rubric_leak": "rubric_leak",
     "suspect": "suspect",
     "reward_hack": "reward_hack",
-    "contamination": "contaminated",
     "contaminated": "contaminated",
+    "wrong": "wrong",
+    "forbidden_op": "forbidden_op",
+    "not_judged": "not_judged",
+    "contamination": "contaminated",
     "contaminated_cross_run": "contaminated",
     "bug": "wrong",
     "fail": "wrong",
@@ -58,6 +61,7 @@ _SCORES = ("peak_fraction", "peak_fraction_clean", "speedup_clean", "speedup_geo
 _GPU_FIELDS = ("gpu_name", "gpu", "regrade_device")
 _TYPED = frozenset({"run_id", "verdict", "summary", "quotes", "evidence"})
 _VERDICT_LINE = re.compile(r"^verdict:[ \t]*([^\s#]+)([^\n]*)", re.MULTILINE)
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _STAMP = re.compile(r"\d{8}_", re.ASCII)
 _B200_SUFFIX = "_b200"
@@ -83,6 +87,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     gpu           a GPU key, where the file proves exactly one; ``gpu_text`` is what it says
     verdict_text  the word as written; ``verdict`` is its normalised meaning
     blockers      each field that says no, with its value; any of them makes ``publishable`` no
+    supersedes    digests of earlier audits of the run that this one settles; see `integrity.audits.standing`
     error_line    line and column (from 1) of what does not read, also when it was repaired
     """
 
@@ -105,6 +110,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     auditor: str | None = None
     quotes: tuple[Quote, ...] = ()
     evidence: tuple[str, ...] = ()
+    supersedes: tuple[str, ...] = ()
     correct: bool | None = None
     score_text: str | None = None
     raw: dict[str, str] = {}
@@ -141,6 +147,11 @@ def read_audit(data: bytes, name: str, deck: str | None) -> Audit:
     fields |= {"status": "repaired" if found.repairs else "read", "repairs": found.repairs}
     fields |= {"error": found.reason, "error_line": found.line, "error_column": found.column}
     return _build(fields | _identity(stem, found.table), text, found.table)
+
+
+def publishable_of(verdict: Verdict) -> Publishable:
+    """Return what a verdict allows where no field says no."""
+    return _PUBLISHABLE.get(verdict, "no")
 
 
 def _unreadable(fields: dict[str, Any], stem: str, text: str, fault: YamlFault) -> Audit:
@@ -184,12 +195,13 @@ def _build(fields: dict[str, Any], text: str, table: dict[str, Value]) -> Audit:
         verdict_text=word,
         verdict=verdict,
         verdict_comment=(line[2].partition(" #")[2].strip() or None) if line else None,
-        publishable="no" if blockers else _PUBLISHABLE.get(verdict, "no"),
+        publishable="no" if blockers else publishable_of(verdict),
         blockers=blockers,
         summary=_text(table.get("summary")),
         auditor=auditor,
         quotes=_quotes(table.get("quotes")),
         evidence=_evidence(table),
+        supersedes=_digests(table.get("supersedes")),
         correct=is_true(table.get("correct")),
         score_text=_score(table),
         raw={name: _as_text(value) for name, value in table.items() if name not in _TYPED},
@@ -228,6 +240,11 @@ def _quote(item: Value) -> Quote:
     return Quote(
         file=_text(item.get("file")), lines=lines, label=_text(item.get("label")), text=_text(item.get("text"))
     )
+
+
+def _digests(value: Value) -> tuple[str, ...]:
+    items = value if isinstance(value, list) else [value]
+    return tuple(text for text in items if isinstance(text, str) and _DIGEST.fullmatch(text))
 
 
 def _evidence(table: Mapping[str, Value]) -> tuple[str, ...]:

@@ -30,7 +30,9 @@ class Event(msgspec.Struct, frozen=True):
 def events_of(log: Log | None) -> tuple[Event, ...]:
     """Return the event lines of a log in order of their lines."""
     markers = [marker for marker in log.markers if marker.name in _NAMES] if log is not None else []
-    return tuple(_event(marker.name, marker.text, marker.line) for marker in sorted(markers, key=lambda item: item.line))
+    return tuple(
+        _event(marker.name, marker.text, marker.line) for marker in sorted(markers, key=lambda item: item.line)
+    )
 
 
 def _event(name: str, text: str, line: int) -> Event:

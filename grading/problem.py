@@ -117,6 +117,9 @@ class _DeckFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first_run: datetime.date | None = None
     retired_ids: list[str] = []
     severity: dict[str, SeverityOverride] = {}
+    property_since: datetime.date | None = None
+    least_check_seconds: dict[str, int] = {}
+    checked_sizes: dict[str, dict[str, float]] = {}
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -170,7 +173,12 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Deck(msgspec.Struct, frozen=True):
-    """A set of problems with one rule set, and the GPUs that it has boards for."""
+    """A set of problems with one rule set, and the GPUs that it has boards for.
+
+    property_since       first day on which the check of a problem with a property stage prints its seed
+    least_check_seconds  by problem, the seconds that no whole check stays under
+    checked_sizes        by problem, the largest size of each dimension that the deck's own check reaches
+    """
 
     id: str
     title: str
@@ -180,6 +188,15 @@ class Deck(msgspec.Struct, frozen=True):
     retired_ids: list[str]
     severity: dict[str, SeverityOverride]
     problems: dict[str, Problem]
+    property_since: datetime.date | None = None
+    least_check_seconds: dict[str, int] = {}
+    checked_sizes: dict[str, dict[str, float]] = {}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 hex digest of what the deck itself decides about a run, apart from its problems."""
+        judged = [self.first_run, self.severity, self.property_since, self.least_check_seconds, self.checked_sizes]
+        return hashlib.sha256(msgspec.json.encode(judged, order="deterministic")).hexdigest()
 
 
 @cache
@@ -211,6 +228,9 @@ def _load_deck(path: Path) -> Deck:
     problems = {
         entry.parent.name: _load_problem(data.id, entry) for entry in sorted(path.parent.glob("*/problem.toml"))
     }
+    for name in (*data.least_check_seconds, *data.checked_sizes):
+        if name not in problems:
+            raise CatalogueError(f"{path}: names problem {name!r}; the deck has {', '.join(problems)}")
     return Deck(
         id=data.id,
         title=data.title,
@@ -220,6 +240,9 @@ def _load_deck(path: Path) -> Deck:
         retired_ids=data.retired_ids,
         severity=data.severity,
         problems=problems,
+        property_since=data.property_since,
+        least_check_seconds=data.least_check_seconds,
+        checked_sizes=data.checked_sizes,
     )
 
 

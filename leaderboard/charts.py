@@ -1,8 +1,12 @@
 """Charts: one function gives typed data, the template draws it as a small SVG that reads without JavaScript."""
 
+import math
 from dataclasses import dataclass
 
+from grading.hardware import PeakTable, load_gpus
+from grading.problem import Problem
 from leaderboard.boards.arithmetic import Arithmetic
+from leaderboard.boards.problems import Standings
 
 LEFT, RIGHT, TOP, ROW, BAR = 8.0, 712.0, 26.0, 44.0, 14.0
 
@@ -82,4 +86,136 @@ def _summary(bars: list[ShapeBar]) -> str:
     best, worst = max(bars, key=lambda bar: bar.value), min(bars, key=lambda bar: bar.value)
     return (
         f"{len(bars)} shapes. Best: {best.label} with {best.value:.4g}. Weakest: {worst.label} with {worst.value:.4g}."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RoofPoint:
+    """The best published rate on one shape, in drawing units; `roof` is the ceiling above it.
+
+    text_x, text_y  where its number stands: beside, below or above by turns, since shapes often share an intensity
+    """
+
+    number: int
+    label: str
+    x: float
+    y: float
+    roof: float
+    text_x: float
+    text_y: float
+    share_of_roof: float
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineChart:
+    """Best published rates under a GPU's roof, on two logarithmic axes."""
+
+    points: tuple[RoofPoint, ...]
+    roof: str
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    summary: str
+    width: int = 620
+    height: int = 320
+    left: int = 56
+    right: int = 606
+    top: int = 22
+    bottom: int = 274
+
+
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """Decimal logarithms of the ends of both axes."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+    def place(self, intensity: float, rate: float) -> tuple[float, float]:
+        """Return the drawing position of operations per byte and TFLOPS."""
+        across = (math.log10(intensity) - self.x[0]) / (self.x[1] - self.x[0])
+        up = (math.log10(rate) - self.y[0]) / (self.y[1] - self.y[0])
+        return 56 + across * 550, 274 - up * 252
+
+
+def roofline_chart(problem: Problem, standing: Standings) -> RooflineChart | None:
+    """Return the roofline of a problem's best shapes on a GPU, or None where the metric has no two ceilings."""
+    metric, table = problem.metric, load_gpus()[standing.gpu].current
+    peak, bandwidth = table.tflops.get(metric.dtype), table.bandwidth_gbps
+    if metric.kind != "peak_fraction" or not (metric.flops and metric.bytes and peak and bandwidth):
+        return None
+    found = []
+    for index, winner in enumerate(standing.winners):
+        shape = problem.shapes[index]
+        if winner.ms and problem.flops(shape) > 0 and problem.bytes(shape) > 0:
+            found.append((index, problem.flops(shape) / problem.bytes(shape), problem.flops(shape) / (winner.ms * 1e9)))
+    if not found:
+        return None
+    ridge = peak * 1e3 / bandwidth
+    axes = _axes([ridge, *(x for _, x, _ in found)], [peak, *(y for _, _, y in found)])
+    points = tuple(_roof_point(index, x, y, problem, table, axes) for index, x, y in found)
+    return RooflineChart(points, _roof(peak, bandwidth, ridge, axes), *_log_ticks(axes), _roof_summary(points, problem))
+
+
+def _axes(intensities: list[float], rates: list[float]) -> _Axes:
+    x, y = (
+        (math.log10(min(values) / margin), math.log10(max(values) * margin))
+        for values, margin in ((intensities, 3.0), (rates, 1.8))
+    )
+    return _Axes(x, y)
+
+
+def _roof_point(
+    index: int, intensity: float, rate: float, problem: Problem, table: PeakTable, axes: _Axes
+) -> RoofPoint:
+    ceiling = min(table.tflops[problem.metric.dtype], intensity * (table.bandwidth_gbps or 0.0) / 1e3)
+    x, y = axes.place(intensity, rate)
+    label = f"{problem.shape_label(index)}: {rate:.4g} of {ceiling:.4g} TFLOPS"
+    aside_x, aside_y = ((10, 4), (-4, 20), (-18, 4), (-4, -11))[index % 4]
+    return RoofPoint(
+        number=index + 1,
+        label=label,
+        x=x,
+        y=y,
+        roof=axes.place(intensity, ceiling)[1],
+        text_x=x + aside_x,
+        text_y=y + aside_y,
+        share_of_roof=rate / ceiling,
+    )
+
+
+def _roof(peak: float, bandwidth: float, ridge: float, axes: _Axes) -> str:
+    """Return the roof as a path, cut at the edges of the drawing."""
+    first = max(10.0 ** axes.x[0], 10.0 ** axes.y[0] * 1e3 / bandwidth)
+    corners = [
+        axes.place(first, first * bandwidth / 1e3),
+        axes.place(ridge, peak),
+        axes.place(10.0 ** axes.x[1], peak),
+    ]
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in corners)
+
+
+def _log_ticks(axes: _Axes) -> tuple[tuple[Tick, ...], tuple[Tick, ...]]:
+    x_ticks = (Tick(axes.place(value, 1.0)[0], f"{value:g}") for value in _round_values(*axes.x))
+    y_ticks = (Tick(axes.place(1.0, value)[1], f"{value:g}") for value in _round_values(*axes.y))
+    return tuple(x_ticks), tuple(y_ticks)
+
+
+def _round_values(low: float, high: float) -> list[float]:
+    """Return 1, 2 and 5 times powers of ten between two logarithms, only the powers where they would crowd."""
+    steps = (1, 2, 5) if high - low < 3 else (1,)
+    values = [step * 10.0**power for power in range(math.floor(low), math.ceil(high)) for step in steps]
+    return [value for value in values if low <= math.log10(value) <= high]
+
+
+def _roof_summary(points: tuple[RoofPoint, ...], problem: Problem) -> str:
+    best, worst = max(points, key=lambda point: point.share_of_roof), min(points, key=lambda point: point.share_of_roof)
+    return (
+        f"Best published rate on each shape, numbered as in the table, under the roof of current peaks. "
+        f"Nearest: shape {best.number} at {best.share_of_roof:.0%} of its roof; farthest: shape {worst.number} at "
+        f"{worst.share_of_roof:.0%}."
+        + (
+            " Rates count the deck's nominal work, of which a kernel may skip some."
+            if problem.metric.may_exceed_one
+            else ""
+        )
     )

@@ -47,10 +47,14 @@ class Report:
 
 @dataclass(frozen=True)
 class Source:
-    """Who brings the files, and when."""
+    """Who brings the files, and when.
+
+    may_settle  a person with the role auditor, whose audits may supersede earlier ones; those of others cannot
+    """
 
     at: datetime.datetime
     uploader: User | None = None
+    may_settle: bool = False
 
 
 class _DryRun(Exception):
@@ -212,6 +216,8 @@ def _store_audits(items: list[archive.AuditItem], source: Source, report: Report
 
 
 def _make_audit(audit: AuditRecord, source: Source) -> Audit:
+    if not source.may_settle:
+        audit = msgspec.structs.replace(audit, supersedes=())
     return Audit(
         deck=audit.deck or "",
         named_run=audit.run_id,

@@ -17,6 +17,7 @@ from django.db import transaction
 from grading.auditfile import Audit as AuditRecord
 from grading.hardware import Gpu, load_gpus, peaks_digest
 from grading.integrity import RULES_VERSION, Context, Finding, judge
+from grading.integrity.audits import standing
 from grading.integrity.scores import agreement
 from grading.interval import Interval
 from grading.problem import Deck, Problem, load_decks
@@ -172,7 +173,8 @@ def input_digest(evidence: Evidence) -> str:
 
 def _assessment(evidence: Evidence, judged: Judged, digest: str) -> Assessment:
     value, summary = judged.score.value, _summary(evidence, judged)
-    current = next((audit for audit in reversed(judged.audits) if audit.status != "unreadable"), None)
+    audits = standing(judged.audits)
+    current = next((audit for audit in reversed(audits) if audit.status != "unreadable"), None)
     return Assessment(
         run_id=evidence.run.pk,
         score=value.value if value else None,
@@ -186,7 +188,7 @@ def _assessment(evidence: Evidence, judged: Judged, digest: str) -> Assessment:
         waived=list(judged.standing.waived),
         valid_until=judged.standing.valid_until,
         verdict=current.verdict if current else None,
-        needs_acknowledgement=any(audit.publishable == "with_acknowledgement" for audit in judged.audits),
+        needs_acknowledgement=any(audit.publishable == "with_acknowledgement" for audit in audits),
         method_version=METHOD_VERSION,
         problem_version=judged.problem.version,
         peak_version=judged.gpu.current.version,

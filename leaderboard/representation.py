@@ -1,9 +1,9 @@
 """Rows and views as plain data for the API, exports and embedded JSON: one function per thing, null for unknown."""
 
 import datetime
-import logging
 from typing import Any
 
+import msgspec
 from django.conf import settings
 
 from grading.hardware import Gpu
@@ -12,8 +12,6 @@ from leaderboard import selection
 from leaderboard.boards import Cell, EntrantView, RunView
 from leaderboard.boards.runs import RunSummary, rule_title
 from leaderboard.models import Finding, LanguageModel, Release
-
-log = logging.getLogger(__name__)
 
 
 def rfc3339(moment: datetime.datetime | None) -> str | None:
@@ -114,15 +112,8 @@ def run_data(view: RunView) -> dict[str, Any]:
         "failure_reason": record.failure_reason,
         "session_complete": record.session_complete,
         "elapsed_seconds": record.elapsed_seconds,
-        "usage": {
-            "input_tokens": record.usage.input_tokens,
-            "output_tokens": record.usage.output_tokens,
-            "cost_usd": record.usage.cost_usd,
-        },
-        "files": [
-            {"path": entry.path, "digest": entry.digest, "size_bytes": entry.size_bytes, "role": entry.role}
-            for entry in view.files
-        ],
+        "usage": msgspec.to_builtins(record.usage),
+        "files": msgspec.to_builtins(view.files),
         "releases": list(view.releases),
         "evidence": evidence,
     }
@@ -231,11 +222,9 @@ def release_data(release: Release, *, with_counts: bool = False) -> dict[str, An
         "digest": release.digest,
         "note": release.note,
         "created_at": rfc3339(release.created_at),
-        "links": {"release": f"{settings.SITE_URL}/releases/{release.number}/"},
+        "links": {
+            "release": f"{settings.SITE_URL}/releases/{release.number}/",
+            "archive": f"{settings.SITE_URL}/api/v1/releases/{release.number}/archive.tar.gz",
+        },
     }
     return {**data, "cells": selection.count(release.cells.all())} if with_counts else data
-
-
-def log_bug(name: str, error: Exception) -> None:
-    """Write an unexpected error to the log under its id."""
-    log.error("internal error %s", name, exc_info=error)

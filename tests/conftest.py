@@ -2,9 +2,19 @@
 
 import datetime
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+
+from leaderboard.ingest import Report, Source, ingest_paths
+from leaderboard.models import Run
+from leaderboard.publishing import Act
+from leaderboard.recompute import recompute_all
+from tests.database import Ingest, load_run, make_user
+from tests.factories import make_audit_text, write_archive
 
 CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus"
 NOW = datetime.datetime(2026, 11, 30, 12, 0, tzinfo=datetime.UTC)
@@ -26,6 +36,50 @@ def corpus() -> Path:
 def now() -> datetime.datetime:
     """The moment at which every test decides and reads."""
     return NOW
+
+
+@pytest.fixture
+def approver(db: None) -> User:
+    """A person who decides."""
+    return make_user("ada", "approver", email="ada@example.org")
+
+
+@pytest.fixture
+def act(approver: User, now: datetime.datetime) -> Act:
+    """A decision's who, why and when."""
+    return Act(approver, "Read the evidence.", now)
+
+
+@pytest.fixture
+def ingest(db: None, now: datetime.datetime) -> Ingest:
+    """Ingest paths and assess what was touched."""
+
+    def run(*paths: Path, **options: Any) -> Report:
+        report = ingest_paths(paths, Source(now), **options)
+        recompute_all(runs=report.touched)
+        return report
+
+    return run
+
+
+@pytest.fixture
+def publishable(tmp_path: Path, ingest: Ingest) -> Callable[..., Run]:
+    """Make a run that is eligible unless its fields or its audit say otherwise."""
+
+    def make(
+        verdict: str | None = "clean", *, model: str = "gpt-test", problem: str = "07_w4a16_gemm", **fields: Any
+    ) -> Run:
+        folder = write_archive(tmp_path / "archive", problem_id=problem, model=model, **fields)
+        paths = [folder]
+        if verdict is not None:
+            audit = tmp_path / "audits" / "hard" / f"{folder.name}.yaml"
+            audit.parent.mkdir(parents=True, exist_ok=True)
+            audit.write_text(make_audit_text(folder.name, verdict))
+            paths.append(audit)
+        ingest(*paths)
+        return load_run(folder.name)
+
+    return make
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -116,7 +116,7 @@ def write_archive(
     solution: str = "import torch\n",
     **fields: Any,
 ) -> Path:
-    """Write a run directory ``hard/<GPU>/<run_id>`` of a correct run, with its result.json fields overridden; return it."""
+    """Write a run directory ``hard/<GPU>/<run_id>`` of a correct run; fields override those of its result.json."""
     problem = load_problem("hard", problem_id)
     log = make_benchmark(problem, gpu) if log is None else log
     folder = root / "hard" / gpu / f"{stamp}_codex_{model_slug(model)}_{problem_id}"

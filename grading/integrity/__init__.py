@@ -3,8 +3,26 @@
 `judge` runs every rule over one run's evidence and returns the findings in the order of the registry.
 """
 
-from grading.integrity import audits, checks, gpus, logs, runs, scores, shapes
-from grading.integrity.base import RULES, Context, Finding, Rule, Statement, rule
+from grading.integrity import (
+    audits,
+    checks,
+    clocks,
+    gpus,
+    leads,
+    logs,
+    provenance,
+    regrades,
+    runs,
+    scores,
+    shapes,
+    sources,
+    structure,
+    transcripts,
+    twins,
+    verifications,
+)
+from grading.integrity.base import RULES, Context, Finding, Rule, Statement, Verification, lead, rule
+from grading.integrity.transcripts import may_publish_transcript
 from grading.problem import Severity
 
 __all__ = [
@@ -14,13 +32,19 @@ __all__ = [
     "Finding",
     "Rule",
     "Statement",
+    "Verification",
     "is_waivable",
     "judge",
+    "lead",
+    "may_publish_transcript",
     "rule",
     "severity_of",
 ]
-RULES_VERSION = "1"
-_MODULES = (scores, shapes, logs, checks, runs, gpus, audits)
+RULES_VERSION = "2"
+_MODULES = (
+    *(scores, shapes, logs, structure, clocks, checks, runs, regrades),
+    *(provenance, gpus, audits, sources, leads, twins, transcripts, verifications),
+)
 
 
 def judge(context: Context) -> tuple[Finding, ...]:

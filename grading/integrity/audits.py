@@ -1,14 +1,25 @@
 """Rules on the audits of a run: is there one, can it be read, and what does it allow?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from grading.auditfile import Audit
 from grading.integrity.base import Context, Statement, rule
 
 
+def standing(audits: Sequence[Audit]) -> tuple[Audit, ...]:
+    """Return the audits that no later one supersedes, oldest first.
+
+    Who may supersede is decided where audits come in: only a person with the role auditor, signed in or by token.
+    """
+    settled: set[str] = set()
+    for position, audit in enumerate(audits):
+        settled |= set(audit.supersedes) & {earlier.digest for earlier in audits[:position]}
+    return tuple(audit for audit in audits if audit.digest not in settled)
+
+
 def readable(context: Context) -> tuple[Audit, ...]:
-    """Return the audits that could be read, oldest first."""
-    return tuple(audit for audit in context.audits if audit.status != "unreadable")
+    """Return the standing audits that could be read, oldest first."""
+    return tuple(audit for audit in standing(context.audits) if audit.status != "unreadable")
 
 
 @rule("audit.missing", "Nobody has audited the run", "block")
@@ -46,7 +57,7 @@ def check_unknown_verdict(context: Context) -> Iterator[Statement]:
 @rule("audit.unreadable", "An audit cannot be read", "block")
 def check_unreadable(context: Context) -> Iterator[Statement]:
     """The file is not valid YAML and could not be repaired safely; its bytes are kept."""
-    for audit in context.audits:
+    for audit in standing(context.audits):
         if audit.status == "unreadable":
             yield Statement(
                 f"The audit is not valid YAML: {audit.error} (line {audit.error_line}, column {audit.error_column}).",

@@ -3,8 +3,7 @@
 import datetime
 from collections.abc import Iterator
 
-from grading.integrity.base import Context, Statement, range_text, rule
-from grading.interval import NumberError, printed
+from grading.integrity.base import Context, Statement, rule
 from grading.record import RUN_ID, model_slug
 
 
@@ -108,36 +107,4 @@ def check_before_deck(context: Context) -> Iterator[Statement]:
         yield Statement(
             f"The run id says {day}; the deck {context.deck.id} begins on {context.deck.first_run}.",
             data={"day": str(day), "first_run": str(context.deck.first_run)},
-        )
-
-
-@rule("timing.contended", "The time was taken while other work used the GPU", "warn")
-def check_contended(context: Context) -> Iterator[Statement]:
-    """A regrade block names a mode that is not the isolated one."""
-    regrade = context.record.regrade
-    if regrade is not None and regrade.mode != "sequential_isolated":
-        yield Statement(
-            f"The regrade's mode is {regrade.mode!r}; need 'sequential_isolated' for a time that can be ranked.",
-            "result.json",
-            data={"mode": regrade.mode},
-        )
-
-
-@rule("regrade.mixed_passes", "Score and lines come from different passes", "block")
-def check_mixed_passes(context: Context) -> Iterator[Statement]:
-    """The lines reproduce the first, contended pass while the score is the regrade's."""
-    regrade, value = context.record.regrade, context.score.value
-    if regrade is None or regrade.contended_score_text is None or value is None:
-        return
-    try:
-        first = printed(regrade.contended_score_text, places=context.problem.metric.decimals)
-        current = printed(context.record.score_text or "", places=context.problem.metric.decimals)
-    except NumberError:
-        return
-    if first.meets(value) and not current.meets(value):
-        yield Statement(
-            f"The lines give {range_text(value)}: that is the contended pass ({regrade.contended_score_text}), "
-            f"not the regrade's {context.record.score_text}. Upload the regrade's log.",
-            "benchmark.log",
-            data={"contended": regrade.contended_score_text, "regrade": context.record.score_text},
         )

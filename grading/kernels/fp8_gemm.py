@@ -134,6 +134,7 @@ wide_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ C
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == 0) {
             int stage = 0, phase = 1;
+            asm volatile("griddepcontrol.wait;" ::: "memory");
             for (int tile = blockIdx.x / 2; tile < tiles; tile += gridDim.x / 2) {
                 const int row = (tile % tiles_m) * 256 + rank * 128, column = (tile / tiles_m) * 256 + rank * 128;
                 for (int kb = 0; kb < blocks_k; kb++) {
@@ -202,7 +203,7 @@ wide_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ C
 
 constexpr int NARROW_W = 128 * 128, NARROW_X = 32 * 128, NARROW_PITCH = 132;
 
-template <int STAGES>
+template <int STAGES, int BURST>
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(288, 1)
 narrow_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ CUtensorMap map_w,
               const float* __restrict__ scale, __nv_bfloat16* __restrict__ y, int M, int N, int K) {
@@ -230,13 +231,17 @@ narrow_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__
     if (warp == 8) {
         if (lane == 0) {
             int stage = 0, phase = 1;
-            for (int kb = first; kb < last; kb++) {
-                const uint32_t bar = full + 8 * stage;
-                barrier_wait(empty + 8 * stage, phase);
-                barrier_expect(bar, NARROW_W + NARROW_X);
-                tma_load(base + stage * NARROW_W, &map_w, bar, kb * 128, column0);
-                tma_load(tiles_x + stage * NARROW_X, &map_x, bar, kb * 128, 0);
-                if (++stage == STAGES) { stage = 0; phase ^= 1; }
+            for (int kb = first; kb < last; kb += BURST) {
+                const int many = min(BURST, last - kb);
+                for (int i = 0; i < many; i++) barrier_wait(empty + 8 * (stage + i), phase);
+                for (int i = 0; i < many; i++) {
+                    const uint32_t bar = full + 8 * (stage + i);
+                    barrier_expect(bar, NARROW_W + NARROW_X);
+                    tma_load(base + (stage + i) * NARROW_W, &map_w, bar, (kb + i) * 128, column0);
+                    tma_load(tiles_x + (stage + i) * NARROW_X, &map_x, bar, (kb + i) * 128, 0);
+                }
+                stage += BURST;
+                if (stage == STAGES) { stage = 0; phase ^= 1; }
             }
         }
     } else {
@@ -293,10 +298,11 @@ narrow_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__
 // ---------------------------------------------------------------- rows of x moved to multiples of 16 bytes, zeros after them
 
 __global__ void __launch_bounds__(256) pad_kernel(const uint8_t* __restrict__ x, uint8_t* __restrict__ to, int M, int K, int pitch) {
-    const int vectors = pitch / 16;
+    const int row = blockIdx.x;
     const uint64_t total = (uint64_t)M * K;
-    for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < (int64_t)M * vectors; i += gridDim.x * 256ll) {
-        const int row = i / vectors, at = i % vectors * 16, left = K - at;
+    asm volatile("griddepcontrol.launch_dependents;");
+    for (int at = threadIdx.x * 16; at < pitch; at += 256 * 16) {
+        const int left = K - at;
         const uint64_t from = (uint64_t)row * K + at;
         const uint32_t* word = reinterpret_cast<const uint32_t*>(x + (from & ~3ull));
         const uint32_t shift = from % 4 * 8;
@@ -341,30 +347,43 @@ static bool make_map(CUtensorMap* map, const void* data, uint64_t inner, uint64_
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-int pad(const void* x, void* to, int M, int K, int pitch, int processors, cudaStream_t stream) {
-    pad_kernel<<<processors * 8, 256, 0, stream>>>(static_cast<const uint8_t*>(x), static_cast<uint8_t*>(to), M, K, pitch);
+int pad(const void* x, void* to, int M, int K, int pitch, cudaStream_t stream) {
+    pad_kernel<<<M, 256, 0, stream>>>(static_cast<const uint8_t*>(x), static_cast<uint8_t*>(to), M, K, pitch);
     return cudaGetLastError();
 }
 
 // K: a multiple of 16, for both matrices. Returns a CUDA error code, or -1 for a bad map.
 int launch(const void* x, const void* w, const float* scale, void* y, int M, int N, int K, int processors,
-           cudaStream_t stream) {
+           int after_pad, int variant, cudaStream_t stream) {
     static bool ready = false;
     constexpr int stages = 10, narrow_shared = stages * (NARROW_W + NARROW_X + 16) + 1024;
     if (!ready) {
         cudaFuncSetAttribute(wide_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, WIDE_SHARED);
-        cudaFuncSetAttribute(narrow_kernel<stages>, cudaFuncAttributeMaxDynamicSharedMemorySize, narrow_shared);
+        cudaFuncSetAttribute(narrow_kernel<stages, 1>, cudaFuncAttributeMaxDynamicSharedMemorySize, narrow_shared);
+        cudaFuncSetAttribute(narrow_kernel<stages, 2>, cudaFuncAttributeMaxDynamicSharedMemorySize, narrow_shared);
+        cudaFuncSetAttribute(narrow_kernel<stages, 5>, cudaFuncAttributeMaxDynamicSharedMemorySize, narrow_shared);
         ready = true;
     }
     CUtensorMap map_x, map_w;
     __nv_bfloat16* out = static_cast<__nv_bfloat16*>(y);
     if (!make_map(&map_w, w, K, N, K, 128) || !make_map(&map_x, x, K, M, K, M <= 32 ? 32 : 128)) return -1;
     if (M <= 32) {
-        narrow_kernel<stages><<<(N + 127) / 128 * 2, 288, narrow_shared, stream>>>(map_x, map_w, scale, out, M, N, K);
+        const auto kernel = variant == 1 ? narrow_kernel<stages, 1> : variant == 5 ? narrow_kernel<stages, 5> : narrow_kernel<stages, 2>;
+        kernel<<<(N + 127) / 128 * 2, 288, narrow_shared, stream>>>(map_x, map_w, scale, out, M, N, K);
     } else {
         const int tiles = (M + 255) / 256 * ((N + 255) / 256);
         const int blocks = 2 * (tiles < processors / 2 ? tiles : processors / 2);
-        wide_kernel<<<blocks, 384, WIDE_SHARED, stream>>>(map_x, map_w, scale, out, M, N, K);
+        cudaLaunchConfig_t config = {};
+        config.gridDim = dim3(blocks);
+        config.blockDim = dim3(384);
+        config.dynamicSmemBytes = WIDE_SHARED;
+        config.stream = stream;
+        cudaLaunchAttribute attribute[1];
+        attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute[0].val.programmaticStreamSerializationAllowed = 1;
+        config.attrs = attribute;
+        config.numAttrs = after_pad;
+        return cudaLaunchKernelEx(&config, wide_kernel, map_x, map_w, scale, out, M, N, K);
     }
     return cudaGetLastError();
 }
@@ -375,11 +394,11 @@ BINDING = r"""
 #include <c10/cuda/CUDAStream.h>
 #include <torch/extension.h>
 
-int pad(const void*, void*, int, int, int, int, cudaStream_t);
-int launch(const void*, const void*, const float*, void*, int, int, int, int, cudaStream_t);
+int pad(const void*, void*, int, int, int, cudaStream_t);
+int launch(const void*, const void*, const float*, void*, int, int, int, int, int, int, cudaStream_t);
 
 // w: rows of W, with zeros after them up to a multiple of 16 bytes.
-at::Tensor gemm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& scale, int64_t processors) {
+at::Tensor gemm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& scale, int64_t processors, int64_t variant) {
     const int64_t M = x.size(0), K = x.size(1), N = w.size(0), pitch = w.size(1);
     const auto stream = c10::cuda::getCurrentCUDAStream();
     at::Tensor y = at::detail::empty_cuda({M, N}, at::kBFloat16, x.device(), std::nullopt), rows;
@@ -387,10 +406,10 @@ at::Tensor gemm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& scal
     int error = 0;
     if (pitch != K) {
         rows = at::detail::empty_cuda({M, pitch}, at::kByte, x.device(), std::nullopt);
-        error = pad(from, rows.data_ptr(), M, K, pitch, processors, stream);
+        error = pad(from, rows.data_ptr(), M, K, pitch, stream);
         from = rows.data_ptr();
     }
-    if (!error) error = launch(from, w.data_ptr(), scale.data_ptr<float>(), y.data_ptr(), M, N, pitch, processors, stream);
+    if (!error) error = launch(from, w.data_ptr(), scale.data_ptr<float>(), y.data_ptr(), M, N, pitch, processors, pitch != K, variant, stream);
     TORCH_CHECK(error == 0, "launch failed: ", error);
     return y;
 }
@@ -484,6 +503,8 @@ def portable(x, weight, scale, kind=tl.bfloat16, out=torch.bfloat16):
 class Model(nn.Module):
     """``y = bf16(bf16(x @ weight^T) * weight_scale)``."""
 
+    VARIANT = 0
+
     def __init__(self, M, N, K):
         super().__init__()
         self.register_buffer("weight", torch.zeros(N, K, dtype=torch.float8_e4m3fn))
@@ -501,7 +522,7 @@ class Model(nn.Module):
             return portable(x.contiguous(), weight, scale)
         if not x.is_contiguous() or x.data_ptr() % 16:
             x = x.clone(memory_format=torch.contiguous_format)
-        return self.gemm(x, self.rows, scale, self.processors)
+        return self.gemm(x, self.rows, scale, self.processors, self.VARIANT)
 
     def prepare(self, weight):
         """Keep the weight as the kernels read it: the tensor itself, or a copy with padded rows."""

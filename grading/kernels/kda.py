@@ -105,7 +105,7 @@ DEVICE void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory")
 // ---- Kernel 1: everything inside a chunk, chunks in parallel, 256 threads each ----
 
 constexpr int PITCH = K + 8, WIDE = 68;     // bf16 tiles and the 64 x 64 fp32 matrices, padded
-struct Shared {
+struct alignas(128) Shared {
     union {
         float decay[C][K];                  // log2 of the decay since the middle of the chunk
         struct { float a[C][WIDE], t[C][WIDE]; } m;

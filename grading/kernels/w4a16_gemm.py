@@ -108,152 +108,9 @@ DEVICE uint32_t multiply(uint32_t a, uint32_t b) {
 DEVICE uint32_t low_twice(uint32_t v) { return __byte_perm(v, 0, 0x1010); }
 DEVICE uint32_t high_twice(uint32_t v) { return __byte_perm(v, 0, 0x3232); }
 
-// ---------------------------------------------------------------- few rows: M <= 8 * MT
-
-DEVICE void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t bar) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(bar) : "memory");
-}
-
-__host__ __device__ constexpr int few_shared(int rows, int M, int warps, int mine) {
-    const int x = (M < rows ? M + 1 : rows) * (mine * 128 + 8) * 2, load = warps * mine * (2 * 1088 + 8) + x;
-    const int sum = rows * (warps * 32 + 4) * 4;
-    return load > sum ? load : sum;
-}
-
-// A block has WARPS * 32 columns of the result and one of SPLIT parts of K; the blocks of a cluster add their parts. Every warp
-// asks for all of its weights at once, one barrier for each group of 128 rows of W.
-template <int MT, int WARPS, int SPLIT>
-__global__ void __launch_bounds__(WARPS * 32, (MT == 1 ? 24 : 16) / WARPS)
-few_kernel(const uint8_t* __restrict__ packed, const uint8_t* __restrict__ affine, const __nv_bfloat16* __restrict__ x,
-           __nv_bfloat16* __restrict__ y, int M, int N, int K) {
-    extern __shared__ __align__(128) uint8_t raw[];
-    const int groups = K / 128, mine = groups / SPLIT, pitch = mine * 128 + 8;
-    const int rank = blockIdx.x % SPLIT, column0 = blockIdx.x / SPLIT * (WARPS * 32);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
-    const int first = rank * mine;
-    uint8_t* const weights = raw + warp * mine * 2048;
-    uint8_t* const pairs = raw + WARPS * mine * 2048 + warp * mine * 128;
-    const uint32_t bars = shared_address(raw + WARPS * mine * 2176) + warp * mine * 8;
-    __nv_bfloat16* const xs = reinterpret_cast<__nv_bfloat16*>(raw + WARPS * mine * 2184);
-    float* const partial = reinterpret_cast<float*>(raw);
-
-    for (int group = lane; group < mine; group += 32) {
-        barrier_init(bars + 8 * group, 1);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        barrier_expect(bars + 8 * group, 2176);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const size_t at = (size_t)min(column0 / 16 + warp * 2 + i, N / 16 - 1) * groups + first + group;
-            copy_bulk(shared_address(weights) + (group * 2 + i) * 1024, packed + at * 1024, 1024, bars + 8 * group);
-            copy_bulk(shared_address(pairs) + (group * 2 + i) * 64, affine + at * 64, 64, bars + 8 * group);
-        }
-    }
-    // A row of zeros stands for all rows from M on.
-    const int vectors = mine * 16;
-    for (int i = threadIdx.x; i < min(M + 1, MT * 8) * vectors; i += WARPS * 32) {
-        const int row = i / vectors, at = i % vectors * 8;
-        uint4 v = make_uint4(0, 0, 0, 0);
-        if (row < M) v = __ldg(reinterpret_cast<const uint4*>(x + (size_t)row * K + first * 128 + at));
-        *reinterpret_cast<uint4*>(xs + row * pitch + at) = v;
-    }
-    __syncthreads();
-
-    float d[2][MT][4];
-#pragma unroll
-    for (int i = 0; i < 2 * MT * 4; i++) (&d[0][0][0])[i] = 0;
-    uint32_t rows[MT];
-#pragma unroll
-    for (int mt = 0; mt < MT; mt++) rows[mt] = shared_address(xs) + (min(mt * 8 + lane % 8, M) * pitch + lane / 8 * 8) * 2;
-
-    for (int group = 0; group < mine; group++) {
-        barrier_wait(bars + 8 * group, 0);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const uint32_t* const sz = reinterpret_cast<const uint32_t*>(pairs + (group * 2 + i) * 64);
-            const uint32_t sz0 = sz[g], sz1 = sz[g + 8];
-            const uint32_t zero0 = high_twice(sz0), zero1 = high_twice(sz1);
-            const uint4* const from = reinterpret_cast<const uint4*>(weights + (group * 2 + i) * 1024) + lane;
-            float part[MT][4];
-#pragma unroll
-            for (int c = 0; c < MT * 4; c++) (&part[0][0])[c] = 0;
-#pragma unroll
-            for (int four = 0; four < 2; four++) {
-                const uint4 v = from[32 * four];
-                const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-                for (int two = 0; two < 2; two++) {
-                    uint32_t b[MT][4];
-#pragma unroll
-                    for (int mt = 0; mt < MT; mt++)
-                        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                                     : "=r"(b[mt][0]), "=r"(b[mt][1]), "=r"(b[mt][2]), "=r"(b[mt][3])
-                                     : "r"(rows[mt] + (group * 128 + four * 64 + two * 32) * 2));
-#pragma unroll
-                    for (int k = 0; k < 2; k++) {
-                        uint32_t a[4];
-#pragma unroll
-                        for (int p = 0; p < 4; p++)
-                            a[p] = subtract(level_pair(words[2 * two + k], p), p % 2 ? zero1 : zero0);
-#pragma unroll
-                        for (int mt = 0; mt < MT; mt++)
-                            asm volatile(
-                                "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-                                "{%8, %9}, {%0, %1, %2, %3};"
-                                : "+f"(part[mt][0]), "+f"(part[mt][1]), "+f"(part[mt][2]), "+f"(part[mt][3])
-                                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[mt][2 * k]), "r"(b[mt][2 * k + 1]));
-                    }
-                }
-            }
-            const float scale0 = __uint_as_float(sz0 << 16), scale1 = __uint_as_float(sz1 << 16);
-#pragma unroll
-            for (int mt = 0; mt < MT; mt++) {
-                d[i][mt][0] += scale0 * part[mt][0];
-                d[i][mt][1] += scale0 * part[mt][1];
-                d[i][mt][2] += scale1 * part[mt][2];
-                d[i][mt][3] += scale1 * part[mt][3];
-            }
-        }
-    }
-
-    constexpr int PITCH = WARPS * 32 + 4, SHARE = WARPS * 32 / SPLIT;
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int mt = 0; mt < MT; mt++) {
-            float* at = partial + (mt * 8 + lane % 4 * 2) * PITCH + warp * 32 + i * 16 + g;
-            at[0] = d[i][mt][0];
-            at[PITCH] = d[i][mt][1];
-            at[8] = d[i][mt][2];
-            at[PITCH + 8] = d[i][mt][3];
-        }
-    cluster_sync();
-    for (int i = threadIdx.x; i < M * (SHARE / 2); i += WARPS * 32) {
-        const int row = i / (SHARE / 2), n = rank * SHARE + i % (SHARE / 2) * 2;
-        const uint32_t here = shared_address(partial + row * PITCH + n);
-        float2 part[SPLIT], sum = make_float2(0, 0);
-#pragma unroll
-        for (int r = 0; r < SPLIT; r++) {
-            uint32_t at;
-            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(here), "r"(r));
-            asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(part[r].x), "=f"(part[r].y) : "r"(at) : "memory");
-        }
-#pragma unroll
-        for (int r = 0; r < SPLIT; r++) {
-            sum.x += part[r].x;
-            sum.y += part[r].y;
-        }
-        if (column0 + n < N)
-            *reinterpret_cast<__nv_bfloat162*>(y + (size_t)row * N + column0 + n) = __floats2bfloat162_rn(sum.x, sum.y);
-    }
-    cluster_meet();
-}
-
-// ---------------------------------------------------------------- many rows: tiles of 192 columns by 128 rows
-
-constexpr int STAGES = 8, X_BYTES = 128 * 128, OUT_PITCH = 200;
-constexpr int MANY_SHARED = STAGES * X_BYTES + 1024 + 16 * STAGES;
+// Weights lie in blocks of 32 columns by 128 rows: two tiles of 16 columns, 1024 bytes each, then scale and zero point of each
+// column, 64 bytes for each tile.
+constexpr int BLOCK_BYTES = 2176;
 
 DEVICE uint4 stream(const uint4* p) {
     uint4 v;
@@ -264,11 +121,14 @@ DEVICE uint4 stream(const uint4* p) {
 
 struct Group { uint4 w[2]; uint32_t sz[2]; };
 
-DEVICE void fetch(Group& to, const uint4* source, const uint32_t* pairs, int group) {
-    to.w[0] = stream(source + group * 64);
-    to.w[1] = stream(source + group * 64 + 32);
-    to.sz[0] = __ldg(pairs + group * 16);
-    to.sz[1] = __ldg(pairs + group * 16 + 8);
+// from: the first block of the warp's columns, with the lane's offset; pairs: likewise, at the scales.
+DEVICE void fetch(Group& to, const uint8_t* from, const uint8_t* pairs, int group) {
+    const uint4* const w = reinterpret_cast<const uint4*>(from + group * BLOCK_BYTES);
+    const uint32_t* const sz = reinterpret_cast<const uint32_t*>(pairs + group * BLOCK_BYTES);
+    to.w[0] = stream(w);
+    to.w[1] = stream(w + 32);
+    to.sz[0] = __ldg(sz);
+    to.sz[1] = __ldg(sz + 8);
 }
 
 DEVICE void dequantise(uint32_t (&a)[4][4], uint4 w, const uint32_t (&sz)[2]) {
@@ -281,10 +141,218 @@ DEVICE void dequantise(uint32_t (&a)[4][4], uint4 w, const uint32_t (&sz)[2]) {
             a[k][p] = multiply(subtract(level_pair(words[k], p), zero[p % 2]), scale[p % 2]);
 }
 
+
+// Add the parts of all warps along K and of all blocks of the cluster: PARTS x SPLIT matrices of MT * 8 rows.
+template <int MT, int COLUMNS, int PARTS, int SPLIT>
+DEVICE void combine(const float* partial, __nv_bfloat16* y, int M, int N, int column0, int rank) {
+    constexpr int PITCH = COLUMNS + 4;
+    if (SPLIT > 1) cluster_sync(); else __syncthreads();
+    for (int i = rank * blockDim.x + threadIdx.x; i < M * (COLUMNS / 2); i += SPLIT * blockDim.x) {
+        const int row = i / (COLUMNS / 2), n = i % (COLUMNS / 2) * 2;
+        const uint32_t here = shared_address(partial + row * PITCH + n);
+        float2 part[SPLIT * PARTS], sum = make_float2(0, 0);
+#pragma unroll
+        for (int r = 0; r < SPLIT; r++) {
+            uint32_t at = here;
+            if (SPLIT > 1) asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(here), "r"(r));
+#pragma unroll
+            for (int p = 0; p < PARTS; p++)
+                asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(part[r * PARTS + p].x), "=f"(part[r * PARTS + p].y)
+                             : "r"(at + p * MT * 8 * PITCH * 4) : "memory");
+        }
+#pragma unroll
+        for (int r = 0; r < SPLIT * PARTS; r++) {
+            sum.x += part[r].x;
+            sum.y += part[r].y;
+        }
+        if (column0 + n < N)
+            *reinterpret_cast<__nv_bfloat162*>(y + (size_t)row * N + column0 + n) = __floats2bfloat162_rn(sum.x, sum.y);
+    }
+    if (SPLIT > 1) cluster_meet();
+}
+
+// ---------------------------------------------------------------- few rows: M <= 8
+
+DEVICE void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t bar) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(bar) : "memory");
+}
+
+// A block has WN * 32 columns of the result. WK warps, one after the other along K, share each 32 of them. Every warp asks for
+// all of its weights at once, `chunk` groups of 128 rows for each barrier.
+template <int WN, int WK>
+__global__ void __launch_bounds__(WN * WK * 32)
+few_kernel(const uint8_t* __restrict__ packed, const __nv_bfloat16* __restrict__ x, __nv_bfloat16* __restrict__ y, int M, int N,
+           int K, int chunk) {
+    extern __shared__ __align__(128) uint8_t raw[];
+    const int groups = K / 128, most = (groups + WK - 1) / WK, pitch = K + 8;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
+    const int wn = warp % WN, wk = warp / WN, column0 = blockIdx.x * WN * 32;
+    const int first = wk * groups / WK, mine = (wk + 1) * groups / WK - first;
+    uint8_t* const weights = raw + warp * most * BLOCK_BYTES;
+    const uint32_t bars = shared_address(raw + WN * WK * most * BLOCK_BYTES) + warp * most * 8;
+    __nv_bfloat16* const xs = reinterpret_cast<__nv_bfloat16*>(raw + WN * WK * most * (BLOCK_BYTES + 8));
+    float* const partial = reinterpret_cast<float*>(raw);
+
+    if (lane * chunk < mine) {
+        const int bytes = min(chunk, mine - lane * chunk) * BLOCK_BYTES;
+        const size_t at = (size_t)min(column0 / 32 + wn, N / 32 - 1) * groups + first + lane * chunk;
+        barrier_init(bars + 8 * lane, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        barrier_expect(bars + 8 * lane, bytes);
+        copy_bulk(shared_address(weights) + lane * chunk * BLOCK_BYTES, packed + at * BLOCK_BYTES, bytes, bars + 8 * lane);
+    }
+    // A row of zeros stands for all rows from M on.
+    for (int row = 0; row < min(M + 1, 8); row++)
+        for (int at = threadIdx.x * 8; at < K; at += WN * WK * 256) {
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (row < M) v = __ldg(reinterpret_cast<const uint4*>(x + (size_t)row * K + at));
+            *reinterpret_cast<uint4*>(xs + row * pitch + at) = v;
+        }
+    __syncthreads();
+
+    float d[2][4];
+#pragma unroll
+    for (int i = 0; i < 8; i++) (&d[0][0])[i] = 0;
+    const uint32_t rows = shared_address(xs) + (min(lane % 8, M) * pitch + lane / 8 * 8 + first * 128) * 2;
+
+    for (int group = 0; group < mine; group++) {
+        if (group % chunk == 0) barrier_wait(bars + 8 * (group / chunk), 0);
+        float part[2][4];
+        uint32_t sz[2][2];
+#pragma unroll
+        for (int c = 0; c < 8; c++) (&part[0][0])[c] = 0;
+        const uint8_t* const block = weights + group * BLOCK_BYTES;
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) sz[i][r] = reinterpret_cast<const uint32_t*>(block + 2048 + i * 64)[g + 8 * r];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            uint4 v[2];
+            uint32_t b[2][4];
+#pragma unroll
+            for (int i = 0; i < 2; i++) v[i] = reinterpret_cast<const uint4*>(block + i * 1024 + half * 512)[lane];
+#pragma unroll
+            for (int two = 0; two < 2; two++)
+                asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                             : "=r"(b[two][0]), "=r"(b[two][1]), "=r"(b[two][2]), "=r"(b[two][3])
+                             : "r"(rows + (group * 128 + half * 64 + two * 32) * 2));
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const uint32_t word = k == 0 ? v[i].x : k == 1 ? v[i].y : k == 2 ? v[i].z : v[i].w;
+                    uint32_t a[4];
+#pragma unroll
+                    for (int p = 0; p < 4; p++) a[p] = subtract(level_pair(word, p), high_twice(sz[i][p % 2]));
+                    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                        "{%0, %1, %2, %3};"
+                        : "+f"(part[i][0]), "+f"(part[i][1]), "+f"(part[i][2]), "+f"(part[i][3])
+                        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[k / 2][k % 2 * 2]), "r"(b[k / 2][k % 2 * 2 + 1]));
+                }
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int c = 0; c < 4; c++) d[i][c] += __uint_as_float(sz[i][c / 2] << 16) * part[i][c];
+    }
+
+    constexpr int PITCH = WN * 32 + 4;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float* at = partial + (wk * 8 + lane % 4 * 2) * PITCH + wn * 32 + i * 16 + g;
+        at[0] = d[i][0];
+        at[PITCH] = d[i][1];
+        at[8] = d[i][2];
+        at[PITCH + 8] = d[i][3];
+    }
+    combine<1, WN * 32, WK, 1>(partial, y, M, N, column0, 0);
+}
+
+// ---------------------------------------------------------------- some rows: M <= 8 * MT
+
+// WG warpgroups have 64 columns each; the SPLIT blocks of a cluster have a part of K each. All of x that a block needs is loaded
+// at the start.
+template <int MT, int WG, int SPLIT, int PER_SM>
+__global__ void __launch_bounds__(WG * 128, PER_SM)
+some_kernel(const __grid_constant__ CUtensorMap map_x, const uint8_t* __restrict__ packed, __nv_bfloat16* __restrict__ y, int M,
+            int N, int K) {
+    extern __shared__ uint8_t raw[];
+    const uint32_t base = (shared_address(raw) + 1023) & ~1023u;
+    const int groups = K / 128, most = (groups + SPLIT - 1) / SPLIT;
+    const int rank = blockIdx.x % SPLIT, column0 = blockIdx.x / SPLIT * (WG * 64);
+    const int first = rank * groups / SPLIT, mine = (rank + 1) * groups / SPLIT - first;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
+    constexpr int X_GROUP = MT * 2048;
+    const uint32_t bars = base + most * X_GROUP;
+
+    const int tile = min(column0 / 16 + warp, N / 16 - 1);
+    const uint8_t* const block = packed + ((size_t)(tile / 2) * groups + first) * BLOCK_BYTES;
+    const uint8_t* const source = block + tile % 2 * 1024 + lane * 16;
+    const uint8_t* const pairs = block + 2048 + tile % 2 * 64 + g * 4;
+    Group next[2];
+    if (mine > 0) fetch(next[0], source, pairs, 0);
+    if (mine > 1) fetch(next[1], source, pairs, 1);
+    if (threadIdx.x < mine) {
+        const uint32_t bar = bars + 8 * threadIdx.x, to = base + threadIdx.x * X_GROUP;
+        barrier_init(bar, 1);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        barrier_expect(bar, X_GROUP);
+        tma_load(to, &map_x, bar, (first + threadIdx.x) * 128, 0);
+        tma_load(to + X_GROUP / 2, &map_x, bar, (first + threadIdx.x) * 128 + 64, 0);
+    }
+    __syncthreads();
+
+    float d[MT * 4];
+#pragma unroll
+    for (int i = 0; i < MT * 4; i++) d[i] = 0;
+#define HALF(slot, h)                                                                                     \
+    {                                                                                                     \
+        uint32_t a[4][4];                                                                                 \
+        dequantise(a, next[slot].w[h], next[slot].sz);                                                    \
+        if (h == 1 && group + slot + 2 < mine) fetch(next[slot], source, pairs, group + slot + 2);        \
+        const uint64_t b = descriptor(base + (group + slot) * X_GROUP + h * (X_GROUP / 2));               \
+        wgmma_fence();                                                                                    \
+        _Pragma("unroll") for (int k = 0; k < 4; k++) wgmma_bf16(d, a[k], b + 2 * k);                     \
+        wgmma_commit();                                                                                   \
+        wgmma_wait<0>();                                                                                  \
+    }
+    for (int group = 0; group < mine; group += 2) {
+        barrier_wait(bars + 8 * group, 0);
+        HALF(0, 0)
+        HALF(0, 1)
+        if (group + 1 < mine) {
+            barrier_wait(bars + 8 * group + 8, 0);
+            HALF(1, 0)
+            HALF(1, 1)
+        }
+    }
+#undef HALF
+    constexpr int PITCH = WG * 64 + 4;
+    float* const partial = reinterpret_cast<float*>(raw + (base - shared_address(raw)));
+    __syncthreads();
+#pragma unroll
+    for (int mt = 0; mt < MT; mt++) {
+        float* at = partial + (mt * 8 + lane % 4 * 2) * PITCH + warp * 16 + g;
+        at[0] = d[4 * mt];
+        at[PITCH] = d[4 * mt + 1];
+        at[8] = d[4 * mt + 2];
+        at[PITCH + 8] = d[4 * mt + 3];
+    }
+    combine<MT, WG * 64, 1, SPLIT>(partial, y, M, N, column0, rank);
+}
+
+// ---------------------------------------------------------------- many rows: tiles of 192 columns by 128 rows
+
+constexpr int STAGES = 8, X_BYTES = 128 * 128, OUT_PITCH = 200;
+constexpr int MANY_SHARED = STAGES * X_BYTES + 1024 + 16 * STAGES;
+
 // Two neighbouring column tiles share the tile of x. Three warpgroups multiply, each 64 columns of W by 128 rows of x.
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(512, 1)
-many_kernel(const __grid_constant__ CUtensorMap map_x, const uint4* __restrict__ packed,
-            const uint32_t* __restrict__ affine, __nv_bfloat16* __restrict__ y, int M, int N, int K) {
+many_kernel(const __grid_constant__ CUtensorMap map_x, const uint8_t* __restrict__ packed, __nv_bfloat16* __restrict__ y, int M,
+            int N, int K) {
     extern __shared__ uint8_t raw[];
     const uint32_t base = (shared_address(raw) + 1023) & ~1023u;
     const uint32_t full = base + STAGES * X_BYTES, empty = full + 8 * STAGES;
@@ -316,9 +384,10 @@ many_kernel(const __grid_constant__ CUtensorMap map_x, const uint4* __restrict__
         }
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 152;");
-        const size_t tile = min(column0 / 16 + warp, N / 16 - 1);
-        const uint4* const source = packed + tile * groups * 64 + lane;
-        const uint32_t* const pairs = affine + tile * groups * 16 + g;
+        const int tile = min(column0 / 16 + warp, N / 16 - 1);
+        const uint8_t* const block = packed + (size_t)(tile / 2) * groups * BLOCK_BYTES;
+        const uint8_t* const source = block + tile % 2 * 1024 + lane * 16;
+        const uint8_t* const pairs = block + 2048 + tile % 2 * 64 + g * 4;
         float d[64];
 #pragma unroll
         for (int i = 0; i < 64; i++) d[i] = 0;
@@ -332,7 +401,7 @@ many_kernel(const __grid_constant__ CUtensorMap map_x, const uint4* __restrict__
         barrier_wait(full + 8 * stage, phase);                                              \
         const uint64_t b = descriptor(base + stage * X_BYTES);                              \
         wgmma_fence();                                                                      \
-        _Pragma("unroll") for (int k = 0; k < 4; k++) wgmma_bf16_128(d, a[k], b + 2 * k);   \
+        _Pragma("unroll") for (int k = 0; k < 4; k++) wgmma_bf16(d, a[k], b + 2 * k);   \
         wgmma_commit();                                                                     \
         wgmma_wait<1>();                                                                    \
         if (!(is_first) && lane < 2) barrier_arrive(empty + 8 * previous, lane);            \
@@ -388,40 +457,57 @@ typedef CUresult (*Encode)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
                            const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
                            CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-static int many(const void* packed, const void* affine, const void* x, void* y, int M, int N, int K, cudaStream_t stream) {
+static bool make_map(CUtensorMap* map, const void* x, int M, int K, uint32_t rows) {
     static Encode encode = nullptr;
     if (!encode) {
         cudaDriverEntryPointQueryResult found;
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void**)&encode, 12000, cudaEnableDefault, &found);
-        if (!encode) return -1;
-        cudaFuncSetAttribute(many_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, MANY_SHARED);
+        if (!encode) return false;
     }
-    CUtensorMap map;
     cuuint64_t sizes[2] = {(cuuint64_t)K, (cuuint64_t)M}, strides[1] = {2ull * K};
-    cuuint32_t box[2] = {64, 64}, steps[2] = {1, 1};
-    if (encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(x), sizes, strides, box, steps,
-               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
-        return -1;
+    cuuint32_t box[2] = {64, rows}, steps[2] = {1, 1};
+    return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(x), sizes, strides, box, steps,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+typedef const uint8_t* Bytes;
+typedef __nv_bfloat16* Out;
+
+static int many(Bytes packed, const void* x, Out y, int M, int N, int K, cudaStream_t stream) {
+    static int ready = cudaFuncSetAttribute(many_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, MANY_SHARED);
+    CUtensorMap map;
+    if (ready || !make_map(&map, x, M, K, 64)) return -1;
     const dim3 grid((N + 383) / 384 * 2, (M + 127) / 128);
-    many_kernel<<<grid, 512, MANY_SHARED, stream>>>(map, static_cast<const uint4*>(packed),
-                                                    static_cast<const uint32_t*>(affine), static_cast<__nv_bfloat16*>(y), M, N, K);
+    many_kernel<<<grid, 512, MANY_SHARED, stream>>>(map, packed, y, M, N, K);
     return cudaGetLastError();
 }
 
-template <int MT, int WARPS, int SPLIT>
-static int few(const void* packed, const void* affine, const void* x, void* y, int M, int N, int K, cudaStream_t stream) {
-    const int shared = few_shared(MT * 8, M, WARPS, K / 128 / SPLIT);
-    static int allowed = 48 * 1024;
-    if (shared > allowed) {
-        const cudaError_t error =
-            cudaFuncSetAttribute(few_kernel<MT, WARPS, SPLIT>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-        if (error != cudaSuccess) return error;
-        allowed = shared;
-    }
+static int larger(int a, int b) { return a > b ? a : b; }
+
+// Both return -3 where the block's share does not fit in shared memory.
+template <int WN, int WK> static int few(Bytes packed, const void* x, Out y, int M, int N, int K, int chunk, cudaStream_t stream) {
+    const int most = (K / 128 + WK - 1) / WK;
+    const int shared = larger(WN * WK * most * (BLOCK_BYTES + 8) + (M < 8 ? M + 1 : 8) * (K + 8) * 2, WK * 8 * (WN * 32 + 4) * 4);
+    static int ready = cudaFuncSetAttribute(few_kernel<WN, WK>, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024);
+    if (ready || shared > 227 * 1024 || most > 32 * chunk) return -3;
+    few_kernel<WN, WK><<<(N + WN * 32 - 1) / (WN * 32), WN * WK * 32, shared, stream>>>(
+        packed, static_cast<const __nv_bfloat16*>(x), y, M, N, K, chunk);
+    return cudaGetLastError();
+}
+
+template <int MT, int WG, int SPLIT, int PER_SM>
+static int some(Bytes packed, const void* x, Out y, int M, int N, int K, cudaStream_t stream) {
+    const int most = (K / 128 + SPLIT - 1) / SPLIT;
+    const int shared = larger(most * (MT * 2048 + 8), MT * 8 * (WG * 64 + 4) * 4) + 1024;
+    const auto kernel = some_kernel<MT, WG, SPLIT, PER_SM>;
+    static int ready = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024);
+    CUtensorMap map;
+    if (ready || shared > 227 * 1024 || most > WG * 128) return -3;
+    if (!make_map(&map, x, M, K, MT * 8)) return -1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((N + WARPS * 32 - 1) / (WARPS * 32) * SPLIT);
-    config.blockDim = dim3(WARPS * 32);
+    config.gridDim = dim3((N + WG * 64 - 1) / (WG * 64) * SPLIT);
+    config.blockDim = dim3(WG * 128);
     config.dynamicSmemBytes = shared;
     config.stream = stream;
     cudaLaunchAttribute attribute[1];
@@ -429,27 +515,35 @@ static int few(const void* packed, const void* affine, const void* x, void* y, i
     attribute[0].val.clusterDim = {SPLIT, 1, 1};
     config.attrs = attribute;
     config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, few_kernel<MT, WARPS, SPLIT>, static_cast<const uint8_t*>(packed),
-                              static_cast<const uint8_t*>(affine), static_cast<const __nv_bfloat16*>(x),
-                              static_cast<__nv_bfloat16*>(y), M, N, K);
+    return cudaLaunchKernelEx(&config, kernel, map, packed, y, M, N, K);
 }
 
 // variant: 0 lets the shape choose.
-int launch(const void* packed, const void* affine, const void* x, void* y, int M, int N, int K, int variant, cudaStream_t stream) {
-#define CASE(number, warps, split)                                                          \
-    if (variant == number)                                                                  \
-        return M <= 8 ? few<1, warps, split>(packed, affine, x, y, M, N, K, stream)         \
-             : M <= 16 ? few<2, warps, split>(packed, affine, x, y, M, N, K, stream)        \
-                       : few<4, warps, split>(packed, affine, x, y, M, N, K, stream);
-    if (variant == 0) variant = 1;
-    const int split = variant == 3 || variant == 4 ? 4 : 8, warps = variant % 2 ? 8 : 4;
-    if (M > 32 || K / 128 % split || few_shared(32, M, warps, K / 128 / split) > 200 * 1024)
-        return many(packed, affine, x, y, M, N, K, stream);
-    CASE(1, 8, 8)
-    CASE(2, 4, 8)
-    CASE(3, 8, 4)
-    CASE(4, 4, 4)
-    return -2;
+int launch(const void* blocks, const void* x, void* out, int M, int N, int K, int variant, cudaStream_t stream) {
+    const Bytes packed = static_cast<Bytes>(blocks);
+    const Out y = static_cast<Out>(out);
+    int error = -3;
+#define FEW(number, wn, wk, chunk) if (variant == number && M <= 8) error = few<wn, wk>(packed, x, y, M, N, K, chunk, stream);
+#define SOME(number, wg, split, per_sm)                                                                \
+    if (variant == number)                                                                             \
+        error = M <= 8 ? some<1, wg, split, per_sm>(packed, x, y, M, N, K, stream)                     \
+              : M <= 16 ? some<2, wg, split, per_sm>(packed, x, y, M, N, K, stream)                    \
+                        : some<4, wg, split, per_sm>(packed, x, y, M, N, K, stream);
+    if (M <= 32) {
+        if (variant == 0) variant = M <= 8 ? 1 : 11;
+        FEW(1, 1, 16, 2)
+        FEW(2, 1, 16, 1)
+        FEW(3, 2, 8, 2)
+        FEW(4, 2, 8, 4)
+        FEW(5, 1, 8, 2)
+        SOME(11, 2, 4, 3)
+        SOME(12, 2, 2, 2)
+        SOME(13, 3, 4, 2)
+        SOME(14, 2, 3, 3)
+        SOME(15, 1, 4, 6)
+        SOME(16, 2, 8, 3)
+    }
+    return error == -3 ? many(packed, x, y, M, N, K, stream) : error;
 }
 """
 
@@ -458,13 +552,13 @@ BINDING = r"""
 #include <c10/cuda/CUDAStream.h>
 #include <torch/extension.h>
 
-int launch(const void*, const void*, const void*, void*, int, int, int, int, cudaStream_t);
+int launch(const void*, const void*, void*, int, int, int, int, cudaStream_t);
 
-at::Tensor gemm(const at::Tensor& x, const at::Tensor& packed, const at::Tensor& affine, int64_t N, int64_t variant) {
+at::Tensor gemm(const at::Tensor& x, const at::Tensor& packed, int64_t N, int64_t variant) {
     const int64_t M = x.size(0), K = x.size(1);
     at::Tensor y = at::detail::empty_cuda({M, N}, at::kBFloat16, x.device(), std::nullopt);
-    const int error = launch(packed.data_ptr(), affine.data_ptr(), x.data_ptr(), y.data_ptr(), M, N, K, variant,
-                             c10::cuda::getCurrentCUDAStream());
+    const int error =
+        launch(packed.data_ptr(), x.data_ptr(), y.data_ptr(), M, N, K, variant, c10::cuda::getCurrentCUDAStream());
     TORCH_CHECK(error == 0, "launch failed: ", error);
     return y;
 }
@@ -480,7 +574,7 @@ def wgmma(columns):
     inputs = ", ".join(f"%{count + i}" for i in range(4))
     operands = ", ".join(f'"+f"(d[{i}])' for i in range(count))
     return (
-        f"DEVICE void wgmma_bf16_{columns}(float (&d)[{count}], const uint32_t (&a)[4], uint64_t b) {{\n"
+        f"DEVICE void wgmma_bf16(float (&d)[{count}], const uint32_t (&a)[4], uint64_t b) {{\n"
         f'    asm volatile("wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.bf16.bf16 {{{outputs}}}, {{{inputs}}}, "\n'
         f'        "%{count + 4}, 1, 1, 1, 0;" : {operands}\n'
         f'        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));\n}}\n'
@@ -489,7 +583,7 @@ def wgmma(columns):
 
 def cuda_source():
     """Return the CUDA text with the generated wrapper in place."""
-    return CUDA.replace("WGMMA_CODE", wgmma(128))
+    return CUDA.replace("WGMMA_CODE", "".join(wgmma(columns) for columns in (8, 16, 32, 128)))
 
 
 @functools.cache
@@ -511,9 +605,10 @@ def hopper():
 
 
 def pack(w_q, scales, zeros):
-    """Return the weights in the order of the matrix units, and scale and 128 + zero point of each column as one word.
+    """Return the weights in the order of the matrix units: bytes (32 columns, group, 2176).
 
-    The weights are words [tile of 16 columns][group][half][lane][step]: see ``level_pair`` in the CUDA text.
+    A block holds words [tile of 16 columns][half][lane][step], see ``level_pair`` in the CUDA text, then the pairs of scale
+    and 128 + zero point [tile][column].
     """
     groups, columns = scales.shape
     b = w_q.view(groups, 2, 4, 2, 4, columns // 16, 2, 8).to(torch.int32)  # group, half, step, k + 8, t, tile, n + 8, g
@@ -522,9 +617,10 @@ def pack(w_q, scales, zeros):
         for right in range(2):
             byte, shift = b[:, :, :, right, :, :, upper], 4 * (upper + 2 * right)
             words |= ((byte & 15) << shift) | ((byte >> 4) << (16 + shift))
-    packed = words.permute(4, 0, 1, 5, 3, 2).contiguous()  # tile, group, half, g, t, step
-    pair = torch.stack((scales, zeros + 128), dim=-1).view(torch.int32).squeeze(-1)
-    return packed, pair.view(groups, columns // 16, 16).transpose(0, 1).contiguous()
+    words = words.view(groups, 2, 4, 4, columns // 32, 2, 8).permute(4, 0, 5, 1, 6, 3, 2)  # 32, group, tile, half, g, t, step
+    pairs = torch.stack((scales, zeros + 128), dim=-1).view(groups, columns // 32, 64).transpose(0, 1)
+    parts = (words.reshape(columns // 32, groups, 512).view(torch.uint8), pairs.contiguous().view(torch.uint8))
+    return torch.cat(parts, dim=-1).contiguous()
 
 
 @triton.jit
@@ -573,7 +669,7 @@ class Model(nn.Module):
         self.register_buffer("w_q", torch.zeros(K // 2, N, dtype=torch.uint8))
         self.register_buffer("scales", torch.ones(K // group_size, N, dtype=torch.bfloat16))
         self.register_buffer("zeros", torch.zeros(K // group_size, N, dtype=torch.bfloat16))
-        self.packed = self.affine = self.made_from = None
+        self.packed = self.made_from = None
 
     def forward(self, x):
         buffers = self._buffers
@@ -588,17 +684,17 @@ class Model(nn.Module):
             return portable(x.contiguous(), w_q, scales, zeros, self.group_size)
         if not x.is_contiguous() or x.data_ptr() % 16:
             x = x.clone(memory_format=torch.contiguous_format)
-        return self.gemm(x, self.packed, self.affine, w_q.shape[1], self.VARIANT)
+        return self.gemm(x, self.packed, w_q.shape[1], self.VARIANT)
 
     def prepare(self, w_q, scales, zeros):
         """Bring the weights into the order of the Hopper kernels; the tensors themselves stay as they are."""
         rows, columns = w_q.shape
-        fits = self.group_size == 128 and rows % 64 == 0 and columns % 16 == 0
+        fits = self.group_size == 128 and rows % 64 == 0 and columns % 32 == 0
         is_hopper = torch.cuda.get_device_capability(w_q.device) == (9, 0)
-        self.packed = self.affine = None
+        self.packed = None
         if fits and is_hopper and hopper() is not None:
             self.gemm = hopper()
-            self.packed, self.affine = pack(w_q, scales, zeros)
+            self.packed = pack(w_q, scales, zeros)
 
 
 def get_init_inputs():

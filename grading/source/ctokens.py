@@ -16,7 +16,9 @@ _TOKEN = re.compile(
     r"|(?P<number>\.?[0-9](?:[eEpP][+-]|[A-Za-z0-9_.'])*+)"
     r"|(?P<mark2>::|->|##|[^\s\w])",
 )
-_DEAD = re.compile(r"^[ \t]*#[ \t]*if[ \t]+0\b[^\n]*\n(?:(?![ \t]*#[ \t]*(?:else|elif|endif|if))[^\n]*\n)*", re.MULTILINE)
+_DEAD = re.compile(
+    r"^[ \t]*#[ \t]*if[ \t]+0\b[^\n]*\n(?:(?![ \t]*#[ \t]*(?:else|elif|endif|if))[^\n]*\n)*", re.MULTILINE
+)
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):

@@ -6,7 +6,9 @@ MAX_SOURCE_BYTES = 2 * 1024 * 1024
 PYTHON_ENDS = (".py",)
 C_ENDS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".hxx", ".inl")
 _SOURCE_FOLDERS = ("scratch/", "ws/")
-_DECK_FILES = frozenset({"check.py", "benchmark.py", "reference.py", "baseline.py", "sota.py", "shapes.py", "anchor.py"})
+_DECK_FILES = frozenset(
+    {"check.py", "benchmark.py", "reference.py", "baseline.py", "sota.py", "shapes.py", "anchor.py"}
+)
 
 
 def is_source(path: str) -> bool:

@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from grading.source.python import Module, Use, is_under
+from grading.source.python import Module, is_under
 
 Seen = Iterator[tuple[int, str]]
 Finder = Callable[[Module], Seen]
@@ -63,7 +63,14 @@ _JUDGES = (
     "benchmark",
 )
 _LOWER_FLAGS = ("allow_tf32", "allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction")
-_CODE_RUNNERS = ("base64.b64decode", "base64.b85decode", "zlib.decompress", "lzma.decompress", "marshal.loads", "ctypes")
+_CODE_RUNNERS = (
+    "base64.b64decode",
+    "base64.b85decode",
+    "zlib.decompress",
+    "lzma.decompress",
+    "marshal.loads",
+    "ctypes",
+)
 _PACKED = frozenset({"exec", "eval", "compile"})
 _NETWORK = ("socket", "urllib.request", "http.client", "requests", "httpx", "ftplib")
 _FETCH = re.compile(r"^(?:pip|git|curl|wget|apt-get|conda|uv)$")
@@ -77,9 +84,10 @@ def find_inspection(module: Module) -> Seen:
         if not use.is_import and any(is_under(use.name, name) for name in _INSPECTION):
             yield use.line, use.name
     for node in module.walk():
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _GRADER_FILE.search(node.value):
-            if any(isinstance(outer, ast.Compare) for outer in _near(module, node)):
-                yield node.lineno, f"comparison with {_GRADER_FILE.search(node.value)[0]}"  # type: ignore[index]
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named = _GRADER_FILE.search(node.value)
+            if named and any(isinstance(outer, ast.Compare) for outer in _near(module, node)):
+                yield node.lineno, f"comparison with {named[0]}"
 
 
 def find_switch(module: Module) -> Seen:
@@ -141,7 +149,7 @@ def _patches(module: Module, owned: tuple[str, ...]) -> Seen:
     for node in module.walk():
         for target in _patched(module, node):
             name = module.resolve(target)
-            if name is not None and any(is_under(name, holder) and name != holder or name == holder for holder in owned):
+            if name is not None and any(is_under(name, holder) for holder in owned):
                 yield node.lineno, name  # type: ignore[attr-defined]
 
 
@@ -149,7 +157,7 @@ def _patched(module: Module, node: ast.AST) -> Iterator[ast.expr]:
     if isinstance(node, ast.Assign | ast.AugAssign | ast.Delete):
         targets = [node.target] if isinstance(node, ast.AugAssign) else node.targets
         yield from (target for target in targets if isinstance(target, ast.Attribute | ast.Subscript))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr" and len(node.args) > 1:
+    if isinstance(node, ast.Call) and _method(node) == "setattr" and len(node.args) > 1:
         name = module.constant(node.args[1])
         if name is not None:
             yield ast.copy_location(ast.Attribute(node.args[0], name, ast.Load()), node)
@@ -284,17 +292,35 @@ def _methods(node: ast.AST) -> set[str]:
 
 
 def find_size_branches(module: Module, checked: Mapping[str, float], timed: Mapping[str, float]) -> Seen:
-    """A branch on a size that every checked input stays at or below and some timed input exceeds."""
-    low, high = min(checked.values(), default=0.0), max(timed.values(), default=0.0)
+    """A branch on a size between what is checked and what is timed, unless it only chooses numbers such as tile sizes.
+
+    checked  the largest size of each dimension that the deck's check reaches
+    timed    the smallest size of each dimension that is timed and lies above it
+    """
     for node in module.walk():
-        if not isinstance(node, ast.If | ast.IfExp):
+        if not isinstance(node, ast.If | ast.IfExp) or _chooses_numbers(node):
             continue
         for compare in (inner for inner in ast.walk(node.test) if isinstance(inner, ast.Compare)):
             constants = [side.value for side in (compare.left, *compare.comparators) if isinstance(side, ast.Constant)]
-            numbers = [value for value in constants if type(value) is int and low <= value < high]
-            names = {name for name in checked if any(checked[name] <= value < timed.get(name, 0) for value in numbers)}
-            if names and _orders(compare):
-                yield compare.lineno, f"branch on a size at {numbers[0]}"
+            numbers = [value for value in constants if type(value) is int]
+            hits = [value for value in numbers for name in timed if checked[name] <= value < timed[name]]
+            if hits and _orders(compare):
+                yield compare.lineno, f"branch on a size at {hits[0]}"
+
+
+def _chooses_numbers(node: ast.If | ast.IfExp) -> bool:
+    """Tell whether both branches only choose constants."""
+    if isinstance(node, ast.IfExp):
+        return _is_number(node.body) and _is_number(node.orelse)
+    return all(isinstance(step, ast.Assign) and _is_number(step.value) for step in (*node.body, *node.orelse))
+
+
+def _is_number(node: ast.expr) -> bool:
+    if isinstance(node, ast.Tuple | ast.List):
+        return all(map(_is_number, node.elts))
+    if isinstance(node, ast.Dict):
+        return all(map(_is_number, node.values))
+    return isinstance(node, ast.Constant)
 
 
 def _orders(node: ast.Compare) -> bool:
@@ -304,11 +330,9 @@ def _orders(node: ast.Compare) -> bool:
 def _near(module: Module, node: ast.AST) -> Iterator[ast.AST]:
     """Yield the few nodes around a node."""
     for count, outer in enumerate(module.ancestors(node)):
-        if count > 4 or isinstance(outer, ast.stmt) and count > 0:
-            if isinstance(outer, ast.stmt):
-                yield outer
-            return
         yield outer
+        if count > 4 or isinstance(outer, ast.stmt):
+            return
 
 
 FINDERS: dict[str, Finder] = {
@@ -324,4 +348,4 @@ FINDERS: dict[str, Finder] = {
     "markers": find_markers,
     "magnitude": find_magnitude,
 }
-__all__ = ["FINDERS", "Finder", "Seen", "Use", "find_size_branches", "sets_environment"]
+__all__ = ["FINDERS", "Finder", "Seen", "find_size_branches", "sets_environment"]

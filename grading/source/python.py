@@ -1,8 +1,9 @@
 """Python source as facts: which imported names it uses, through aliases, attribute chains and assembled names.
 
-Names are resolved without running anything: ``import torch as t``, ``from torch import topk as pick``, ``F = torch.nn``,
-``getattr(torch, "to" + "pk")``, ``importlib.import_module("torch").topk`` and ``sys.modules["torch"]`` all lead to
-``torch.topk``. A use in a branch that only runs when building an extension failed is marked as a fallback.
+Names are resolved without running anything: ``import torch as t``, ``from torch import topk as pick``, ``F =
+torch.nn``, ``getattr(torch, "to" + "pk")``, ``importlib.import_module("torch").topk`` and ``sys.modules["torch"]``
+all lead to ``torch.topk``. A use in a branch that only runs when building an extension failed is marked as a
+fallback.
 """
 
 import ast
@@ -18,7 +19,6 @@ _DYNAMIC_IMPORTS = frozenset({"__import__", "importlib.import_module", "importli
 MAX_PYTHON_BYTES = 1024 * 1024
 _MAX_NAME = 300
 _ROUNDS = 4
-_WARNINGS_OFF = "ignore"
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class Module:
             return
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter(_WARNINGS_OFF)
+                warnings.simplefilter("ignore")
                 self.tree = ast.parse(text_of(data))
         except SyntaxError as error:
             self.error, self.error_line = str(error.msg)[:120], error.lineno
@@ -207,7 +207,7 @@ class Module:
         return False
 
     def _is_plain_list_sort(self, node: ast.Attribute, call: ast.AST | None) -> bool:
-        """Tell whether ``x.sort(...)`` sorts a list in place: a statement of its own, or with ``key`` or ``reverse``."""
+        """Tell whether ``x.sort(...)`` sorts a list: a statement of its own, or with ``key`` or ``reverse``."""
         if node.attr != "sort" or not isinstance(call, ast.Call):
             return False
         words = {keyword.arg for keyword in call.keywords}

@@ -116,7 +116,7 @@ def _hash(text: str) -> int:
 
 
 def _code(data: bytes, is_c: bool) -> str:
-    """Return a source without comments; a Python text keeps the CUDA source in its strings and drops other long ones."""
+    """Return a source without comments; of a Python text's long strings only CUDA source stays."""
     text = text_of(data)
     if is_c:
         return _C_COMMENT.sub(" ", text)

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from ninja.errors import AuthenticationError, ValidationError
 
@@ -96,7 +96,7 @@ def handle_unauthorized(request: HttpRequest, error: AuthenticationError) -> Htt
     )
 
 
-def handle_outage(request: HttpRequest, error: DatabaseError) -> HttpResponse:
+def handle_outage(request: HttpRequest, error: OperationalError | InterfaceError) -> HttpResponse:
     """Say that the database does not answer, and nothing about it."""
     name = _log_bug(error)
     response = answer_problem(ApiProblem("unavailable", f"the database does not answer; error {name}"))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
-from django.db import DatabaseError
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
@@ -12,8 +12,8 @@ from django.utils import timezone
 from leaderboard import limits, tokens
 from leaderboard.api import errors
 from leaderboard.api.errors import ApiProblem
-from leaderboard.conditional import add_validators, make_etag, matches, not_modified, without_body
 from leaderboard.boards.state import read_state
+from leaderboard.conditional import add_validators, make_etag, matches, not_modified, without_body
 
 View = Callable[..., HttpResponseBase]
 _SAFE = ("GET", "HEAD", "OPTIONS")
@@ -36,7 +36,7 @@ def guard(view: View, methods: Mapping[str, frozenset[str]]) -> View:
             response = _respond(request, view, methods, (args, kwargs))
         except ApiProblem as problem:
             response = errors.answer_problem(problem)
-        except DatabaseError as error:
+        except (OperationalError, InterfaceError) as error:
             response = errors.handle_outage(request, error)
         if response.status_code == 405 or request.method == "OPTIONS":
             response["Allow"] = ", ".join(allowed)
@@ -100,13 +100,14 @@ def _call(
     """Check the query, answer 304 without calling the view where that holds, else call it and add validators."""
     _check_query(request, accepted)
     args, kwargs = given
+    now = timezone.now()
+    request.moment = now  # type: ignore[attr-defined]
     if request.method not in ("GET", "HEAD"):
         response = view(request, *args, **kwargs)
         response["Cache-Control"] = "no-store"
         return response
-    now = timezone.now()
     state = read_state(now)
-    request.public_state, request.moment = state, now  # type: ignore[attr-defined]
+    request.public_state = state  # type: ignore[attr-defined]
     etag = make_etag(request, state)
     if matches(request, etag, state, now):
         return add_validators(not_modified(), etag, state, now)

@@ -4,23 +4,27 @@ import datetime
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any
+from urllib.parse import quote, unquote
 
 from ninja import Schema
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from grading.hardware import load_gpus
 from grading.integrity import RULES
 from grading.problem import load_decks
-from leaderboard.boards.listing import CELL_SORTS, NUMBER_SORTS, RUN_SORTS, Position
+from leaderboard.boards.listing import CELL_SORTS, RUN_SORTS, Position
 
 MAX_PAGE = 5000
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d))?", re.ASCII)
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f]")
+_PLAIN = r"[^\u0000-\u001f\u007f]"
 _UTC = datetime.UTC
 STATUSES = ("published", "withheld", "failed")
 
 
-def _one_of(values: Iterable[str]) -> Any:
+def one_of(values: Iterable[str]) -> Any:
+    """Return the type of a text that is one of the given ones."""
     accepted = list(values)
 
     def check(value: Any) -> str:
@@ -32,12 +36,14 @@ def _one_of(values: Iterable[str]) -> Any:
 
 
 def _check_text(value: str) -> str:
-    if not value.isprintable():
-        raise ValueError("needs printable characters only")
+    if _CONTROL.search(value):
+        raise ValueError("holds a control character")
     return value
 
 
-def _whole(low: int, high: int) -> Any:
+def whole(low: int, high: int) -> Any:
+    """Return the type of a whole number within bounds."""
+
     def check(value: Any) -> int:
         if isinstance(value, int):
             return value
@@ -70,21 +76,28 @@ def _cursor(value: Any) -> tuple[int, Position]:
     release, separator, rest = str(value).partition("~")
     key, second, name = rest.partition("~")
     is_known = separator and second and release.isascii() and release.isdigit() and len(release) <= 9
-    if not is_known or len(rest) > 600 or not rest.isprintable():
+    if not is_known or len(str(value)) > 600 or _CONTROL.search(rest):
         raise ValueError("was not given out by this API")
     if key.startswith("'"):
-        return int(release), Position(key[1:], name)
+        return int(release), Position(unquote(key[1:]).replace("\0", ""), name)
     return int(release), Position(float(key) if _NUMBER.fullmatch(key) else None, name)
 
 
 def write_cursor(release: int | None, position: Position) -> str:
     """Return a cursor: the release it is frozen to (0 = none), the sort value, and the id of the last row."""
     value = position.value
-    key = "" if value is None else repr(float(value)) if isinstance(value, (int, float)) else f"'{value}"
+    key = (
+        ""
+        if value is None
+        else repr(float(value))
+        if isinstance(value, (int, float))
+        else f"'{quote(value).replace('~', '%7E')}"
+    )
     return f"{release or 0}~{key}~{position.id}"
 
 
-def _fields(accepted: Iterable[str]) -> Any:
+def fields_of(accepted: Iterable[str]) -> Any:
+    """Return the type of a comma-separated choice of fields."""
     known = list(accepted)
 
     def check(value: str) -> tuple[str, ...]:
@@ -104,17 +117,21 @@ def sign_both(names: Iterable[str]) -> list[str]:
     return [sign + name for name in names for sign in ("", "-")]
 
 
-Deck = _one_of(load_decks())
-Gpu = _one_of(load_gpus())
-Status = _one_of(STATUSES)
-Code = _one_of([*RULES, "publication.withdrawn", "waiver.expired"])
-CellSort, RunSort = _one_of(sign_both(CELL_SORTS)), _one_of(sign_both(RUN_SORTS))
-Severity = _one_of(["block", "warn", "note"])
+Deck = one_of(load_decks())
+Gpu = one_of(load_gpus())
+Status = one_of(STATUSES)
+Code = one_of([*RULES, "publication.withdrawn", "waiver.expired"])
+CellSort, RunSort = one_of(sign_both(CELL_SORTS)), one_of(sign_both(RUN_SORTS))
+Severity = one_of(["block", "warn", "note"])
 Text = Annotated[
     str,
     Field(max_length=200),
     AfterValidator(_check_text),
-    WithJsonSchema({"type": "string", "maxLength": 200, "pattern": r"^[ -~\u00a1-\u00ac\u4e00-\u9fff]*$"}),
+    WithJsonSchema({"type": "string", "maxLength": 200, "pattern": f"^{_PLAIN}*$"}),
+]
+FileName = Annotated[
+    str,
+    Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.-]+\.ya?ml$"),
 ]
 Moment = Annotated[
     datetime.datetime,
@@ -122,20 +139,17 @@ Moment = Annotated[
     WithJsonSchema({"type": "string", "anyOf": [{"format": "date-time"}, {"format": "date"}]}),
 ]
 Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"type": "boolean"})]
-Number = _whole(1, 2**31 - 1)
-Limit = _whole(1, MAX_PAGE)
+Number = whole(1, 2**31 - 1)
+Limit = whole(1, MAX_PAGE)
 Cursor = Annotated[
     Any,
     BeforeValidator(_cursor),
-    WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,9}~[!-}]{0,200}~[!-}]{0,300}$", "maxLength": 520}),
+    WithJsonSchema({"type": "string", "pattern": f"^[0-9]{{1,9}}~[!-}}]*~{_PLAIN}*$", "maxLength": 600}),
 ]
-__all__ = ["NUMBER_SORTS"]
 
 
 class Query(Schema):
     """A route's parameters; unknown ones are refused before this is read."""
-
-    model_config = ConfigDict(from_attributes=False)
 
 
 class Filters(Query):

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import Case, F, FloatField, Q, QuerySet, When
 
+from leaderboard import selection
 from leaderboard.boards.cells import Cell
 from leaderboard.boards.runs import list_runs, shown_filter
 from leaderboard.models import Run
@@ -36,7 +37,7 @@ _CELL_FILTERS: dict[str, Callable[[Cell], str | None]] = {
     "status": lambda cell: cell.status,
     "verdict": lambda cell: cell.audit.verdict if cell.audit else None,
 }
-_RUN_COLUMNS = {"lab": "entrant__model__lab", "effort": "entrant__effort", "reason": "findings__code"}
+_RUN_COLUMNS = {"lab": "entrant__model__lab", "effort": "entrant__effort"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +100,19 @@ def select_runs(filters: Mapping[str, Any], at: datetime.datetime) -> QuerySet[R
         if filters.get(name) is not None:
             runs = runs.filter(**{column: filters[name]})
     if filters.get("reason") is not None:
-        runs = runs.distinct()
+        runs = runs.filter(_has_reason(filters["reason"], at)).exclude(shown_filter(at))
     if filters.get("since") is not None:
         runs = runs.filter(started_at__gte=filters["since"])
     return runs
+
+
+def _has_reason(code: str, at: datetime.datetime) -> Q:
+    """Return which runs that are not shown give a code among their reasons, as `selection.reason_codes` does."""
+    if code == selection.WITHDRAWN:
+        return Q(publication__state="withdrawn")
+    if code == selection.EXPIRED:
+        return Q(assessment__valid_until__lte=at, assessment__blockers=[])
+    return Q(assessment__blockers__icontains=f'"{code}"')
 
 
 def sort_runs(runs: QuerySet[Run], sort: str) -> QuerySet[Run]:

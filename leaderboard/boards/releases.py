@@ -88,7 +88,7 @@ def read_release(number: int, at: datetime.datetime) -> ReleaseView | None:
         previous=previous.number if previous else None,
         counts=dict(Counter(cell.status for cell in after)),
         boards=tuple((deck, gpu, count) for (deck, gpu), count in sorted(boards.items())),
-        changes=_changes(previous, release, before, after),
+        changes=read_changes(previous, release, before, after) if previous else (),
     )
 
 
@@ -100,9 +100,8 @@ def count_changes(release: Release) -> ChangeCounts:
     return ChangeCounts(kinds["added"], kinds["changed"], kinds["removed"], previous)
 
 
-def _changes(previous: Release | None, release: Release, before: list[Cell], after: list[Cell]) -> tuple[Change, ...]:
-    if previous is None:
-        return ()
+def read_changes(previous: Release, release: Release, before: list[Cell], after: list[Cell]) -> tuple[Change, ...]:
+    """Return how a release differs from an earlier one, given the cells of both; one query."""
     stored = _stored([previous.number, release.number])
     old, new = {cell.id: cell for cell in before}, {cell.id: cell for cell in after}
     kinds = _kinds(stored[previous.number], stored[release.number])

@@ -12,6 +12,7 @@ _WORDS = {
     Decision.Kind.WITHDRAW: "Withdrawn",
     Decision.Kind.WAIVE: "Exception granted",
     Decision.Kind.REUSE: "Historical reuse allowed",
+    Decision.Kind.PIN: "Chosen for its cell",
 }
 
 

@@ -19,6 +19,7 @@ register = template.Library()
 THIN = "\u202f"
 _MAX_DECIMALS = 9
 _SLACK = 1e-6
+_BREAK = SafeString("<wbr>")
 _STATES = {
     "published": ("●", "published"),
     "withheld": ("▲", "withheld"),
@@ -177,7 +178,7 @@ def weightiest(reasons: Iterable[Any]) -> list[Any]:
 @register.filter
 def breakable(text: str) -> str:
     """Return a code or name that may break after its dots and underscores."""
-    return format_html_join("", "{}<wbr>", ((part,) for part in re.split(r"(?<=[._/])", str(text))))
+    return format_html_join(_BREAK, "{}", ((part,) for part in re.split(r"(?<=[._/])", str(text))))
 
 
 @register.filter

@@ -8,12 +8,12 @@ from leaderboard import publishing
 from leaderboard.changes import compare, describe
 from leaderboard.models import Decision, ReleasedCell, Run
 from leaderboard.publishing import Act
+from tests.database import Ingest, load_run
 from tests.factories import make_audit_text
-from tests.leaderboard.conftest import Ingest, load_run
 
 BASE = {
-    "record": "r1", "content": "c1", "problem": "p1", "peaks": {"version": 2, "digest": "d2"}, "score": [0.138, 0.137, 0.139],
-    "findings": [["score.coarse", "note", "wide"]], "audits": [["a.yaml", "1", "clean"]], "waivers": [],
+    "record": "r1", "content": "c1", "problem": "p1", "peaks": {"version": 2, "digest": "d2"},
+    "score": [0.138, 0.137, 0.139], "findings": [["score.coarse", "note", "wide"]], "audits": [["a.yaml", "1", "clean"]], "waivers": [],
 }  # fmt: skip
 
 

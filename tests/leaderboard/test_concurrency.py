@@ -11,7 +11,7 @@ from django.db import connection, connections
 from leaderboard import publishing
 from leaderboard.models import Decision, Run
 from leaderboard.publishing import Act, PublishingError
-from tests.leaderboard.conftest import load_run, make_user
+from tests.database import load_run, make_user
 
 pytestmark = pytest.mark.django_db(transaction=True, serialized_rollback=True)
 THREADS, RUNS = 8, 50

@@ -14,7 +14,7 @@ from leaderboard.ingest import Report, Source, ingest_paths
 from leaderboard.models import Assessment, Audit, Finding, Rejection, ReleasedCell, Run
 from leaderboard.publishing import Act
 from leaderboard.recompute import recompute_all
-from tests.leaderboard.conftest import make_user
+from tests.database import make_user
 
 pytestmark = [pytest.mark.corpus, pytest.mark.django_db]
 BOARDS = [("hard", "H100"), ("hard", "RTX_PRO_6000"), ("cuda", "RTX_PRO_6000")]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from leaderboard.models import Audit, Blob, Finding, Rejection, Run
+from tests.database import Ingest
 from tests.factories import make_audit_text, write_archive
-from tests.leaderboard.conftest import Ingest
 
 
 def test_a_run_directory_becomes_a_row_with_its_bytes(tmp_path: Path, ingest: Ingest) -> None:

@@ -15,8 +15,8 @@ from leaderboard import publishing
 from leaderboard.models import Assessment, Decision, Publication, Release, ReleasedCell, Run
 from leaderboard.publishing import Act, PublishingError
 from leaderboard.selection import state_of
+from tests.database import Ingest, forced_edits, load_run, make_user
 from tests.factories import make_audit_text, make_benchmark, make_times
-from tests.leaderboard.conftest import Ingest, forced_edits, load_run, make_user
 
 Make = Callable[..., Run]
 DAY = datetime.timedelta(days=1)

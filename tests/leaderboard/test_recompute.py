@@ -8,8 +8,8 @@ from django.test.utils import CaptureQueriesContext
 
 from leaderboard.models import Assessment, Finding, Run
 from leaderboard.recompute import recompute_all
+from tests.database import Ingest
 from tests.factories import write_archive
-from tests.leaderboard.conftest import Ingest
 
 
 def everything() -> list[dict]:

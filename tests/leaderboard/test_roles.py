@@ -15,7 +15,7 @@ from django.core.checks import run_checks
 from leaderboard import publishing
 from leaderboard.models import Run
 from leaderboard.publishing import Act, PublishingError
-from tests.leaderboard.conftest import load_run, make_user
+from tests.database import load_run, make_user
 
 Make = Callable[..., Run]
 

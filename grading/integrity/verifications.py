@@ -1,0 +1,64 @@
+"""Rules on our own grades of a run's source: did it hold, was it as fast, and is the grade still about this source?
+
+Source: docs/method.md "Findings".
+"""
+
+from collections.abc import Iterator
+
+from grading.integrity.base import Context, Statement, Verification, range_data, range_text, rule
+
+_SLOWER = 0.15
+
+
+def _latest(context: Context) -> Verification | None:
+    """Return the newest grade that came to a verdict and is about this source and this version of the problem."""
+    own = next((entry.digest for entry in context.record.files if entry.role == "solution"), None)
+    fresh = [item for item in context.verifications if not _is_stale(item, own, context.problem.version)]
+    return next((item for item in reversed(fresh) if item.outcome != "inconclusive"), None)
+
+
+def _is_stale(item: Verification, own: str | None, version: str) -> bool:
+    return (item.solution_digest is not None and item.solution_digest != own) or (
+        item.problem_version is not None and item.problem_version != version
+    )
+
+
+@rule("verification.failed", "Our own grade found the source incorrect", "block", is_waivable=False)
+def check_failed(context: Context) -> Iterator[Statement]:
+    """The newest conclusive grade of this source on our machine failed.
+
+    Example: an answer that stayed the same when the input was overwritten. What failed is said, never why.
+    """
+    latest = _latest(context)
+    if latest is not None and latest.outcome == "failed":
+        yield Statement(f"Our own grade failed: {latest.reason or 'no reason recorded'}.")
+
+
+@rule("verification.slower", "Our own grade was slower than the reported result", "warn")
+def check_slower(context: Context) -> Iterator[Statement]:
+    """The newest grade passed, and its score is more than 15 percent worse than the recomputed one.
+
+    Example: 0.40 claimed and 0.31 measured. Both intervals are taken at their most favourable ends.
+    """
+    latest, value = _latest(context), context.score.value
+    if latest is None or latest.outcome != "passed" or latest.score is None or value is None:
+        return
+    is_higher_better = context.problem.metric.higher_is_better
+    best, claimed = (latest.score.high, value.low) if is_higher_better else (latest.score.low, value.high)
+    is_slower = best < claimed * (1 - _SLOWER) if is_higher_better else best > claimed * (1 + _SLOWER)
+    if is_slower:
+        yield Statement(
+            f"Our own grade gave {range_text(latest.score)}; the run's lines give {range_text(value)}.",
+            data={"verified": range_data(latest.score), "recomputed": range_data(value)},
+        )
+
+
+@rule("verification.stale", "Our own grade is about another source or problem version", "note")
+def check_stale(context: Context) -> Iterator[Statement]:
+    """Every grade that we have is of another file, or of a problem that has changed since.
+
+    Example: the problem's tolerance was tightened after the grade. It neither confirms nor refutes this result.
+    """
+    own = next((entry.digest for entry in context.record.files if entry.role == "solution"), None)
+    if context.verifications and all(_is_stale(item, own, context.problem.version) for item in context.verifications):
+        yield Statement("Our own grades are of another source or of another version of the problem; grade it again.")

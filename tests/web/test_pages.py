@@ -1,0 +1,253 @@
+"""Pages by URL: what each reader sees, what nobody may see, and how many queries it takes."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from leaderboard import publishing
+from leaderboard.models import LanguageModel, Run
+from leaderboard.publishing import Act
+from tests.web.conftest import PROBLEM, SECRET_SUMMARY, Add, World, outside_evidence
+
+LISTS = (
+    "/",
+    "/boards/hard/H200/",
+    f"/boards/hard/H200/?sort={PROBLEM}&show=intervals",
+    "/models/",
+    "/models/good-model/",
+    "/problems/",
+    f"/problems/hard/{PROBLEM}/",
+    "/gpus/",
+    "/gpus/H200/",
+    "/runs/",
+    "/withheld/",
+    "/releases/",
+    "/releases/1/",
+    "/releases/2/",
+    "/methodology/",
+)
+EMPTY = ("/", "/boards/hard/H200/", "/models/", "/problems/", "/gpus/", "/runs/", "/withheld/", "/releases/")
+BUDGETS = {
+    "/": 5,
+    "/boards/hard/H200/": 4,
+    "/models/": 4,
+    "/models/good-model/": 7,
+    "/problems/": 4,
+    f"/problems/hard/{PROBLEM}/": 5,
+    "/gpus/": 4,
+    "/gpus/H200/": 4,
+    "/runs/": 6,
+    "/withheld/": 4,
+    "/releases/": 2,
+    "/releases/1/": 6,
+    "/methodology/": 1,
+}
+
+
+def url_of(run: Run, path: str = "") -> str:
+    return f"/runs/{run.deck_id}/{run.gpu_id}/{run.run_id}/" + (f"files/{path}" if path else "")
+
+
+def page(client: Client, url: str) -> str:
+    response = client.get(url)
+    assert response.status_code == 200, f"{url}: {response.status_code}"
+    return response.content.decode()
+
+
+def numbers_of(run: Run) -> set[str]:
+    """Every way in which a page could print a run's score, its reported headline or its times."""
+    assessment = run.assessment
+    values = [assessment.score] if assessment.score is not None else []
+    values += [part[0] for shape in assessment.shapes for part in (shape["value"], shape["ms"]) if part]
+    texts = {f"{value:.{places}f}" for value in values for places in (4, 5, 6)}
+    return texts | ({run.reported_text} if run.reported_text else set())
+
+
+@pytest.mark.parametrize("url", LISTS)
+def test_every_page_answers_a_stranger(world: World, stranger: Client, url: str) -> None:
+    html = page(stranger, url)
+    assert html.count("<h1") == 1
+    assert '<main id="main"' in html
+
+
+@pytest.mark.parametrize("url", EMPTY)
+def test_every_page_answers_before_the_first_release(db: None, stranger: Client, url: str) -> None:
+    page(stranger, url)
+
+
+@pytest.mark.parametrize("url", LISTS)
+def test_a_hidden_number_is_on_no_list(world: World, stranger: Client, url: str) -> None:
+    html = page(stranger, url)
+    for run in world.hidden:
+        found = [text for text in numbers_of(run) if text in html]
+        assert not found, f"{url} shows {found} of {run}"
+
+
+@pytest.mark.parametrize("kind", ["withheld", "failed", "withdrawn"])
+def test_a_hidden_run_shows_its_numbers_in_its_evidence_block_only(world: World, stranger: Client, kind: str) -> None:
+    run = getattr(world, kind)
+    html = page(stranger, url_of(run))
+    outside = outside_evidence(html)
+    assert html.count("data-evidence") == 1
+    assert not [text for text in numbers_of(run) if text in outside]
+    assert SECRET_SUMMARY in html and SECRET_SUMMARY not in outside
+    assert "not a result" in html
+
+
+def test_the_reported_score_of_a_withheld_run_is_struck_through(world: World, stranger: Client) -> None:
+    html = page(stranger, url_of(world.withheld))
+    assert re.search(r"<s [^>]*>0\.7319</s> not a result", html)
+
+
+def test_the_evidence_block_is_where_the_leak_test_would_find_a_number(world: World, stranger: Client) -> None:
+    run = world.withheld
+    assert [text for text in numbers_of(run) if text in page(stranger, url_of(run))]
+
+
+def test_a_published_run_shows_its_score_and_the_line_that_it_came_from(world: World, stranger: Client) -> None:
+    run = world.published
+    html = page(stranger, url_of(run))
+    assert f"{run.assessment.score:.4f}" in html
+    assert "data-evidence" not in html
+    assert f"{url_of(run, 'benchmark.log')}#L" in html
+
+
+def test_a_pending_run_does_not_exist_for_a_stranger(world: World, stranger: Client, staff: Client) -> None:
+    run = world.pending
+    assert stranger.get(url_of(run)).status_code == 404
+    assert stranger.get(f"/models/{run.entrant.model.slug}/").status_code == 404
+    for url in LISTS:
+        assert "quiet-model" not in page(stranger, url), url
+    assert "4 runs" in page(stranger, "/runs/")
+    assert "5 runs" in page(staff, "/runs/")
+    assert "data-evidence" in page(staff, url_of(run))
+
+
+def test_files_open_for_published_runs_and_for_staff(world: World, stranger: Client, staff: Client) -> None:
+    assert 'id="L1"' in page(stranger, url_of(world.published, "benchmark.log"))
+    for run in world.hidden:
+        assert stranger.get(url_of(run, "benchmark.log")).status_code == 404
+        assert staff.get(url_of(run, "benchmark.log")).status_code == 200
+    assert stranger.get(url_of(world.published, "../../etc/passwd")).status_code == 404
+
+
+def test_a_withdrawn_cell_says_so_on_its_board(world: World, stranger: Client) -> None:
+    assert "withdrawn" in page(stranger, "/boards/hard/H200/")
+    assert "Withdrawn after publication" in page(stranger, "/withheld/")
+
+
+def test_a_board_filters_by_harness_and_says_when_nothing_matches(world: World, stranger: Client) -> None:
+    assert "good-model" in page(stranger, "/boards/hard/H200/?harness=codex")
+    assert "No entrant matches" in page(stranger, "/boards/hard/H200/?harness=none-such")
+
+
+def test_runs_are_searched_by_words_and_filtered_by_status(world: World, stranger: Client) -> None:
+    html = page(stranger, "/runs/?q=good&status=published")
+    assert world.published.run_id in html and world.withheld.run_id not in html
+    assert "No run matches" in page(stranger, "/runs/?q=no-such-words")
+
+
+def test_the_list_of_runs_is_walked_to_its_end_by_its_own_links(world: World, add: Add, stranger: Client) -> None:
+    for number in range(60):
+        add(f"model-{number:02}", [0.05, 0.06, 0.07, 0.08, 0.09], "reward_hack")
+    seen: list[str] = []
+    url: str | None = "/runs/"
+    while url:
+        html = page(stranger, url)
+        seen += re.findall(r'class="runid" href="([^"]+)"', html)
+        following = re.search(r'rel="next" href="([^"]+)"', html)
+        url = "/runs/" + following.group(1).replace("&amp;", "&") if following else None
+    assert len(seen) == len(set(seen)) == 64
+
+
+@pytest.mark.parametrize("url", BUDGETS)
+def test_a_page_takes_as_many_queries_with_fifty_runs_as_with_one(
+    add: Add, act: Act, stranger: Client, django_assert_num_queries: Callable, url: str
+) -> None:
+    publishing.approve(add("good-model", [0.05, 0.06, 0.07, 0.08, 0.09]), act)
+    publishing.release(act)
+    page(stranger, url)
+    with django_assert_num_queries(BUDGETS[url]):
+        page(stranger, url)
+    for number in range(49):
+        run = add(f"model-{number:02}", [0.05, 0.06, 0.07, 0.08, 0.1 + number / 1000])
+        if number % 2:
+            publishing.approve(run, act)
+    publishing.release(act)
+    with django_assert_num_queries(BUDGETS[url]):
+        page(stranger, url)
+
+
+def test_a_run_page_takes_a_fixed_number_of_queries(
+    world: World, stranger: Client, django_assert_num_queries: Callable
+) -> None:
+    for run in (world.published, world.withheld, world.failed, world.withdrawn):
+        with django_assert_num_queries(10):
+            page(stranger, url_of(run))
+
+
+def test_a_hostile_name_stays_text(world: World, stranger: Client) -> None:
+    name = '<img src=x onerror="alert(1)">\u202e' + "long" * 60
+    LanguageModel.objects.filter(slug="good-model").update(name=name, lab="</title><script>")
+    for url in (*LISTS, url_of(world.published)):
+        html = page(stranger, url)
+        assert "<img" not in html and "</title><script>" not in html, url
+
+
+@pytest.mark.parametrize("url", LISTS)
+def test_a_page_has_no_inline_style_or_script_and_loads_nothing_from_elsewhere(
+    world: World, stranger: Client, url: str
+) -> None:
+    response = stranger.get(url)
+    html = response.content.decode()
+    assert not re.search(r"\sstyle=|\son\w+=|<style", html)
+    assert not re.search(r"<script(?![^>]*\ssrc=)", html)
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//(?!127\.0\.0\.1:8000)[^"]*"', html)
+    assert "default-src 'none'" in response["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/nope/",
+        "/boards/hard/none/",
+        "/models/none/",
+        "/problems/hard/none/",
+        "/gpus/none/",
+        "/runs/hard/H200/none/",
+        "/releases/99/",
+        "/releases/99999999999999999999/",
+    ],
+)
+def test_an_unknown_address_has_a_page_of_its_own(db: None, stranger: Client, url: str) -> None:
+    response = stranger.get(url)
+    assert response.status_code == 404
+    assert "There is nothing at this address" in response.content.decode()
+
+
+def test_pages_only_read(world: World, stranger: Client) -> None:
+    assert stranger.post("/runs/").status_code == 405
+
+
+def test_odd_parameters_are_answered(world: World, stranger: Client) -> None:
+    for query in ("after=x", "after=%00", "q=%00", "q=%F0%9F%9A%80", "deck=no", "status=no", "model=" + "x" * 5000):
+        page(stranger, f"/runs/?{query}")
+    page(stranger, "/boards/hard/H200/?sort=none&lab=%00&show=1")
+    page(stranger, "/withheld/?board=x&reason=%00&status=no")
+
+
+def test_the_health_check_tells_the_release(world: World, stranger: Client) -> None:
+    assert stranger.get("/healthz").json() == {"status": "ok", "database": "ok", "release": 2}
+
+
+def test_the_release_page_lists_what_changed(world: World, stranger: Client) -> None:
+    html = page(stranger, "/releases/2/")
+    assert "− removed" in html and "gone-model" in html
+
+
+def test_every_rule_has_an_anchor_on_the_method_page(db: None, stranger: Client) -> None:
+    html = page(stranger, reverse("methodology"))
+    assert 'id="gpu.unproven"' in html and 'id="score.disagrees"' in html
