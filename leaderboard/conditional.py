@@ -7,17 +7,18 @@ also in an old release. So answers may be stored but must be revalidated, which 
 import datetime
 import hashlib
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.utils.http import http_date, parse_etags, parse_http_date_safe
 
 from leaderboard.boards.state import State, read_state
+from leaderboard.errors import ApiProblem, answer_problem
 
+View = Callable[..., HttpResponseBase]
 _CALENDAR_SECOND = datetime.timedelta(seconds=1)
 
 
@@ -53,6 +54,8 @@ def add_validators(response: HttpResponseBase, etag: str, state: State, now: dat
     response["ETag"] = etag
     if is_dated(state, now):
         response["Last-Modified"] = http_date(state.changed_at.timestamp())
+    elif response.has_header("Last-Modified"):
+        del response["Last-Modified"]
     shared = settings.SHARED_CACHE_SECONDS
     response["Cache-Control"] = (
         f"public, max-age=0, s-maxage={shared}, must-revalidate" if shared else "public, no-cache"
@@ -71,13 +74,12 @@ def without_body(response: HttpResponseBase) -> HttpResponse:
     return bare
 
 
-def conditional(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+def conditional(view: View) -> View:
     """Give a public view outside the API its validators, GET and HEAD only, and cross-origin reading.
 
     The view finds `request.public_state` and `request.moment`.
     """
 
-    @wraps(view)
     def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.method not in ("GET", "HEAD"):
             refused = HttpResponse("only GET and HEAD\n", status=405, content_type="text/plain; charset=utf-8")
@@ -87,9 +89,13 @@ def conditional(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResp
         state = read_state(now)
         request.public_state, request.moment = state, now  # type: ignore[attr-defined]
         etag = make_etag(request, state)
-        response: HttpResponseBase = (
-            not_modified() if matches(request, etag, state, now) else view(request, *args, **kwargs)
-        )
+        if matches(request, etag, state, now):
+            response: HttpResponseBase = not_modified()
+        else:
+            try:
+                response = view(request, *args, **kwargs)
+            except Http404 as missing:
+                response = answer_problem(ApiProblem("not_found", str(missing)))
         if response.status_code in (200, 304):
             add_validators(response, etag, state, now)
         response["Access-Control-Allow-Origin"] = "*"

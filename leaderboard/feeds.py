@@ -4,6 +4,7 @@ import datetime
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -82,8 +83,8 @@ class EntryFeed(Feed):
         return plain(item.title)
 
     def item_description(self, item: Entry) -> str:
-        """The entry's text."""
-        return plain(item.text)
+        """The entry's text, which readers take for HTML."""
+        return escape(plain(item.text))
 
     def item_link(self, item: Entry) -> str:
         """The page that the entry is about."""
@@ -119,7 +120,7 @@ class ReleaseFeed(EntryFeed):
             yield Entry(
                 name=f"release:{release.number}",
                 title=f"Release {release.number}",
-                text=f"{release.note}\n\n{counts.added} cells added, {counts.changed} changed, {counts.removed} removed.",
+                text=f"{release.note}\n\n{counts.added} cells added, {counts.changed} changed, {counts.removed} gone.",
                 link=f"/releases/{release.number}/",
                 at=release.created_at,
             )

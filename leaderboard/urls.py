@@ -1,7 +1,7 @@
 """URL configuration: pages, the API, the administration."""
 
 from django.contrib import admin
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, include, path
 
 from leaderboard.api import api
 from leaderboard.pages import boards, catalogue, publication, runs, service
@@ -24,6 +24,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("methodology/", publication.methodology, name="methodology"),
     path("healthz", service.healthz, name="healthz"),
     path("robots.txt", service.robots, name="robots"),
+    path("review/", include("leaderboard.review.urls")),
     path("admin/", admin.site.urls),
+    path("", include("leaderboard.machine_urls")),
     path("api/v1/", api.urls),
 ]

@@ -107,7 +107,7 @@ DEVICE uint4 quad_transpose(uint32_t v0, uint32_t v1, uint32_t v2, uint32_t v3, 
 
 constexpr int WIDE_STAGES = 4;
 constexpr int WIDE_A = 128 * 128, WIDE_B = 256 * 128;
-constexpr int WIDE_SHARED = WIDE_STAGES * (WIDE_A + WIDE_B) + 1024 + 256;
+constexpr int WIDE_SHARED = WIDE_STAGES * (WIDE_A + WIDE_B) + 1024 + 256 + 2 * 1024;
 
 __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(384, 1)
 wide_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ CUtensorMap map_w,
@@ -150,11 +150,17 @@ wide_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ C
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         const int half = group - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, t = lane % 4, g = lane / 4;
+        // Each warpgroup has its own copy of the tile's scales, fetched before the products that hide it.
+        float* const scales = reinterpret_cast<float*>(raw + (empty + 8 * WIDE_STAGES - shared_address(raw))) + half * 256;
         int stage = 0, phase = 0;
         float d[128];
         for (int tile = blockIdx.x / 2; tile < tiles; tile += gridDim.x / 2) {
             const int row0 = (tile % tiles_m) * 256 + rank * 128, column0 = (tile / tiles_m) * 256;
             int previous = 0;
+            const int mine = column0 + 2 * (threadIdx.x % 128);
+            float2 own = make_float2(0, 0);
+            if (mine < N) own = __ldg(reinterpret_cast<const float2*>(scale + mine));
+            *reinterpret_cast<float2*>(scales + mine - column0) = own;
             for (int kb = 0; kb < blocks_k; kb++) {
                 barrier_wait(full + 8 * stage, phase);
                 const uint64_t a = descriptor(base + stage * WIDE_A + half * 8192);
@@ -174,6 +180,7 @@ wide_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ C
             wgmma_wait<0>();
             if (lane < 2) barrier_arrive(empty + 8 * previous, lane);
 
+            asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
             const int r = half * 64 + warp * 16 + g;
             const int top = row0 + r, bottom = top + 8;
 #pragma unroll
@@ -181,8 +188,8 @@ wide_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ C
                 uint32_t up[4], down[4];
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    const int block = 4 * q + j, column = column0 + 8 * block + 2 * t;
-                    const float2 c = column < N ? __ldg(reinterpret_cast<const float2*>(scale + column)) : make_float2(0, 0);
+                    const int block = 4 * q + j;
+                    const float2 c = *reinterpret_cast<const float2*>(scales + 8 * block + 2 * t);
                     up[j] = scaled_pair(d[4 * block], d[4 * block + 1], c);
                     down[j] = scaled_pair(d[4 * block + 2], d[4 * block + 3], c);
                 }
@@ -194,6 +201,7 @@ wide_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ C
                     if (bottom < M) *reinterpret_cast<uint4*>(y + (size_t)bottom * N + column) = second;
                 }
             }
+            asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
         }
     }
     cluster_meet();
@@ -297,11 +305,11 @@ narrow_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__
 
 // ---------------------------------------------------------------- rows of x moved to multiples of 16 bytes, zeros after them
 
-__global__ void __launch_bounds__(256) pad_kernel(const uint8_t* __restrict__ x, uint8_t* __restrict__ to, int M, int K, int pitch) {
+__global__ void __launch_bounds__(288) pad_kernel(const uint8_t* __restrict__ x, uint8_t* __restrict__ to, int M, int K, int pitch) {
     const int row = blockIdx.x;
     const uint64_t total = (uint64_t)M * K;
     asm volatile("griddepcontrol.launch_dependents;");
-    for (int at = threadIdx.x * 16; at < pitch; at += 256 * 16) {
+    for (int at = threadIdx.x * 16; at < pitch; at += 288 * 16) {
         const int left = K - at;
         const uint64_t from = (uint64_t)row * K + at;
         const uint32_t* word = reinterpret_cast<const uint32_t*>(x + (from & ~3ull));
@@ -348,28 +356,25 @@ static bool make_map(CUtensorMap* map, const void* data, uint64_t inner, uint64_
 }
 
 int pad(const void* x, void* to, int M, int K, int pitch, cudaStream_t stream) {
-    pad_kernel<<<M, 256, 0, stream>>>(static_cast<const uint8_t*>(x), static_cast<uint8_t*>(to), M, K, pitch);
+    pad_kernel<<<M, 288, 0, stream>>>(static_cast<const uint8_t*>(x), static_cast<uint8_t*>(to), M, K, pitch);
     return cudaGetLastError();
 }
 
 // K: a multiple of 16, for both matrices. Returns a CUDA error code, or -1 for a bad map.
 int launch(const void* x, const void* w, const float* scale, void* y, int M, int N, int K, int processors,
-           int after_pad, int variant, cudaStream_t stream) {
+           int after_pad, cudaStream_t stream) {
     static bool ready = false;
     constexpr int stages = 10, narrow_shared = stages * (NARROW_W + NARROW_X + 16) + 1024;
     if (!ready) {
         cudaFuncSetAttribute(wide_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, WIDE_SHARED);
-        cudaFuncSetAttribute(narrow_kernel<stages, 1>, cudaFuncAttributeMaxDynamicSharedMemorySize, narrow_shared);
         cudaFuncSetAttribute(narrow_kernel<stages, 2>, cudaFuncAttributeMaxDynamicSharedMemorySize, narrow_shared);
-        cudaFuncSetAttribute(narrow_kernel<stages, 5>, cudaFuncAttributeMaxDynamicSharedMemorySize, narrow_shared);
         ready = true;
     }
     CUtensorMap map_x, map_w;
     __nv_bfloat16* out = static_cast<__nv_bfloat16*>(y);
     if (!make_map(&map_w, w, K, N, K, 128) || !make_map(&map_x, x, K, M, K, M <= 32 ? 32 : 128)) return -1;
     if (M <= 32) {
-        const auto kernel = variant == 1 ? narrow_kernel<stages, 1> : variant == 5 ? narrow_kernel<stages, 5> : narrow_kernel<stages, 2>;
-        kernel<<<(N + 127) / 128 * 2, 288, narrow_shared, stream>>>(map_x, map_w, scale, out, M, N, K);
+        narrow_kernel<stages, 2><<<(N + 127) / 128 * 2, 288, narrow_shared, stream>>>(map_x, map_w, scale, out, M, N, K);
     } else {
         const int tiles = (M + 255) / 256 * ((N + 255) / 256);
         const int blocks = 2 * (tiles < processors / 2 ? tiles : processors / 2);
@@ -395,26 +400,47 @@ BINDING = r"""
 #include <torch/extension.h>
 
 int pad(const void*, void*, int, int, int, cudaStream_t);
-int launch(const void*, const void*, const float*, void*, int, int, int, int, int, int, cudaStream_t);
+int launch(const void*, const void*, const float*, void*, int, int, int, int, int, cudaStream_t);
 
-// w: rows of W, with zeros after them up to a multiple of 16 bytes.
-at::Tensor gemm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& scale, int64_t processors, int64_t variant) {
-    const int64_t M = x.size(0), K = x.size(1), N = w.size(0), pitch = w.size(1);
-    const auto stream = c10::cuda::getCurrentCUDAStream();
-    at::Tensor y = at::detail::empty_cuda({M, N}, at::kBFloat16, x.device(), std::nullopt), rows;
-    const void* from = x.data_ptr();
-    int error = 0;
-    if (pitch != K) {
-        rows = at::detail::empty_cuda({M, pitch}, at::kByte, x.device(), std::nullopt);
-        error = pad(from, rows.data_ptr(), M, K, pitch, stream);
-        from = rows.data_ptr();
+// The rows of W with zeros after them up to a multiple of 16 bytes (the weight itself where that adds nothing), and which
+// weight, at which version, they were made from.
+struct Fp8Plan {
+    at::Tensor rows;
+    const void* from;
+    int64_t version, processors;
+
+    Fp8Plan(at::Tensor rows, const at::Tensor& weight, int64_t processors)
+        : rows(std::move(rows)), from(weight.data_ptr()), version(weight._version()), processors(processors) {}
+
+    // Nothing where the weight has changed since.
+    std::optional<at::Tensor> run(const at::Tensor& given, const at::Tensor& weight, const at::Tensor& scale) {
+        if (from != weight.data_ptr() || version != weight._version()) return std::nullopt;
+        const bool usable = given.is_contiguous() && reinterpret_cast<uintptr_t>(given.data_ptr()) % 16 == 0;
+        const at::Tensor x = usable ? given : given.clone(at::MemoryFormat::Contiguous);
+        const int64_t M = x.size(0), K = x.size(1), N = rows.size(0), pitch = rows.size(1);
+        const auto stream = c10::cuda::getCurrentCUDAStream();
+        at::Tensor y = at::detail::empty_cuda({M, N}, at::kBFloat16, x.device(), std::nullopt), padded;
+        if (M == 0) return y;
+        const void* source = x.data_ptr();
+        int error = 0;
+        if (pitch != K) {
+            padded = at::detail::empty_cuda({M, pitch}, at::kByte, x.device(), std::nullopt);
+            error = pad(source, padded.data_ptr(), M, K, pitch, stream);
+            source = padded.data_ptr();
+        }
+        if (!error)
+            error = launch(source, rows.data_ptr(), scale.data_ptr<float>(), y.data_ptr(), M, N, pitch, processors, pitch != K,
+                           stream);
+        TORCH_CHECK(error == 0, "launch failed: ", error);
+        return y;
     }
-    if (!error) error = launch(from, w.data_ptr(), scale.data_ptr<float>(), y.data_ptr(), M, N, pitch, processors, pitch != K, variant, stream);
-    TORCH_CHECK(error == 0, "launch failed: ", error);
-    return y;
-}
+};
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("gemm", &gemm); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    pybind11::class_<Fp8Plan>(m, "Plan")
+        .def(pybind11::init<at::Tensor, const at::Tensor&, int64_t>())
+        .def("run", &Fp8Plan::run);
+}
 """
 
 
@@ -448,7 +474,7 @@ def hopper():
             extra_cflags=["-O2"],
             with_cuda=True,
             no_implicit_headers=True,
-        ).gemm
+        ).Plan
     except (OSError, RuntimeError) as error:
         warnings.warn(f"the Hopper kernels were not built: {error}", stacklevel=2)
         return None
@@ -503,35 +529,27 @@ def portable(x, weight, scale, kind=tl.bfloat16, out=torch.bfloat16):
 class Model(nn.Module):
     """``y = bf16(bf16(x @ weight^T) * weight_scale)``."""
 
-    VARIANT = 0
-
     def __init__(self, M, N, K):
         super().__init__()
         self.register_buffer("weight", torch.zeros(N, K, dtype=torch.float8_e4m3fn))
         self.register_buffer("weight_scale", torch.ones(N))
-        self.rows = self.made_from = self.gemm = None
-        self.processors = 0
+        self.run = None
 
     def forward(self, x):
         weight, scale = self._buffers["weight"], self._buffers["weight_scale"]
-        state = (weight.data_ptr(), weight._version)
-        if state != self.made_from:
-            self.prepare(weight)
-            self.made_from = state
-        if self.rows is None or x.shape[0] == 0:
-            return portable(x.contiguous(), weight, scale)
-        if not x.is_contiguous() or x.data_ptr() % 16:
-            x = x.clone(memory_format=torch.contiguous_format)
-        return self.gemm(x, self.rows, scale, self.processors, self.VARIANT)
+        y = self.run(x, weight, scale) if self.run else None
+        return self.prepare(x, weight, scale) if y is None else y
 
-    def prepare(self, weight):
-        """Keep the weight as the kernels read it: the tensor itself, or a copy with padded rows."""
-        self.rows = None
+    def prepare(self, x, weight, scale):
+        """Give the kernels rows of W that they can read, the tensor itself where it fits; then compute."""
+        self.run = None
         properties = torch.cuda.get_device_properties(weight.device)
         is_hopper = (properties.major, properties.minor) == (9, 0)
-        if is_hopper and weight.shape[0] % 8 == 0 and hopper() is not None:
-            self.gemm, self.processors = hopper(), properties.multi_processor_count
-            self.rows = padded(weight) if weight.shape[1] % 16 else weight
+        if not is_hopper or weight.shape[0] % 8 or hopper() is None:
+            return portable(x.contiguous(), weight, scale)
+        rows = padded(weight) if weight.shape[1] % 16 else weight
+        self.run = hopper()(rows, weight, properties.multi_processor_count).run
+        return self.run(x, weight, scale)
 
 
 def get_init_inputs():

@@ -575,9 +575,9 @@ __global__ void __launch_bounds__(256, 2) read_out(Args a) {
         if (threadIdx.x < 2) {
             await(a.advanced + n * 2 + threadIdx.x);
             a.advanced[n * 2 + threadIdx.x] = 0;   // every flag ends the call as it began it
-            if (threadIdx.x == 0) a.prepared[n] = 0;
         }
         __syncthreads();
+        if (threadIdx.x == 0) a.prepared[n] = 0;
         float d[2][2][2][4] = {};
         auto step = [&](const uint8_t* left, const uint8_t* right, int steps, int ks) {
             uint4 x[2], y[2];

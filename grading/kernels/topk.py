@@ -280,11 +280,19 @@ CPP = r"""
 #include <ATen/cuda/EmptyTensor.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 int select_rows(const float*, float*, long long*, int, int, int, int, int, cudaStream_t);
 
-std::tuple<at::Tensor, at::Tensor> select_top_k(const at::Tensor& x, int64_t k, int64_t threads, int64_t span) {
+// select(x, k, threads, span), a plain C function: half the cost of a bound one.
+static PyObject* select_top_k(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    HANDLE_TH_ERRORS
+    TORCH_CHECK(count == 4 && THPVariable_Check(args[0]), "select: need a tensor and three numbers");
+    const at::Tensor& x = THPVariable_Unpack(args[0]);
+    int64_t k = PyLong_AsLong(args[1]);
+    int threads = PyLong_AsLong(args[2]), span = PyLong_AsLong(args[3]);
     TORCH_CHECK(x.is_cuda() && x.dim() == 2 && x.is_contiguous() && x.scalar_type() == at::kFloat,
                 "x: need a contiguous 2-d fp32 CUDA tensor");
     c10::cuda::OptionalCUDAGuard guard(x.device());
@@ -297,10 +305,17 @@ std::tuple<at::Tensor, at::Tensor> select_top_k(const at::Tensor& x, int64_t k, 
         reinterpret_cast<long long*>(indices.mutable_data_ptr<int64_t>()), rows, n, k, threads, span,
         c10::cuda::getCurrentCUDAStream().stream());
     TORCH_CHECK(error == 0, "launch failed with CUDA error ", error);
-    return {values, indices};
+    PyObject* pair = PyTuple_New(2);
+    if (!pair) return nullptr;
+    PyTuple_SET_ITEM(pair, 0, THPVariable_Wrap(std::move(values)));
+    PyTuple_SET_ITEM(pair, 1, THPVariable_Wrap(std::move(indices)));
+    return pair;
+    END_HANDLE_TH_ERRORS
 }
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("select", &select_top_k); }
+static PyMethodDef methods[] = {
+    {"select", (PyCFunction)(void*)select_top_k, METH_FASTCALL, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { PyModule_AddFunctions(m.ptr(), methods); }
 """
 
 LARGEST_K = 4096

@@ -518,31 +518,20 @@ static int some(Bytes packed, const void* x, Out y, int M, int N, int K, cudaStr
     return cudaLaunchKernelEx(&config, kernel, map, packed, y, M, N, K);
 }
 
-// variant: 0 lets the shape choose.
-int launch(const void* blocks, const void* x, void* out, int M, int N, int K, int variant, cudaStream_t stream) {
+int launch(const void* blocks, const void* x, void* out, int M, int N, int K, int processors, cudaStream_t stream) {
     const Bytes packed = static_cast<Bytes>(blocks);
     const Out y = static_cast<Out>(out);
     int error = -3;
-#define FEW(number, wn, wk, chunk) if (variant == number && M <= 8) error = few<wn, wk>(packed, x, y, M, N, K, chunk, stream);
-#define SOME(number, wg, split, per_sm)                                                                \
-    if (variant == number)                                                                             \
-        error = M <= 8 ? some<1, wg, split, per_sm>(packed, x, y, M, N, K, stream)                     \
-              : M <= 16 ? some<2, wg, split, per_sm>(packed, x, y, M, N, K, stream)                    \
-                        : some<4, wg, split, per_sm>(packed, x, y, M, N, K, stream);
-    if (M <= 32) {
-        if (variant == 0) variant = M <= 8 ? 1 : 11;
-        FEW(1, 1, 16, 2)
-        FEW(2, 1, 16, 1)
-        FEW(3, 2, 8, 2)
-        FEW(4, 2, 8, 4)
-        FEW(5, 1, 8, 2)
-        SOME(11, 2, 4, 3)
-        SOME(12, 2, 2, 2)
-        SOME(13, 3, 4, 2)
-        SOME(14, 2, 3, 3)
-        SOME(15, 1, 4, 6)
-        SOME(16, 2, 8, 3)
-    }
+    if (M <= 8) error = few<1, 16>(packed, x, y, M, N, K, 2, stream);
+    // Four parts of K where all blocks then run at once, else two.
+    const bool four = (N + 127) / 128 * 4 <= 3 * processors;
+#define SOME(rows, mt)                                                            \
+    if (error == -3 && M <= rows)                                                 \
+        error = four ? some<mt, 2, 4, 3>(packed, x, y, M, N, K, stream)           \
+                     : some<mt, 2, 2, 2>(packed, x, y, M, N, K, stream);
+    SOME(8, 1)
+    SOME(16, 2)
+    SOME(32, 4)
     return error == -3 ? many(packed, x, y, M, N, K, stream) : error;
 }
 """
@@ -554,16 +543,40 @@ BINDING = r"""
 
 int launch(const void*, const void*, void*, int, int, int, int, cudaStream_t);
 
-at::Tensor gemm(const at::Tensor& x, const at::Tensor& packed, int64_t N, int64_t variant) {
-    const int64_t M = x.size(0), K = x.size(1);
-    at::Tensor y = at::detail::empty_cuda({M, N}, at::kBFloat16, x.device(), std::nullopt);
-    const int error =
-        launch(packed.data_ptr(), x.data_ptr(), y.data_ptr(), M, N, K, variant, c10::cuda::getCurrentCUDAStream());
-    TORCH_CHECK(error == 0, "launch failed: ", error);
-    return y;
-}
+// The packed weights, and which tensors, at which version, they were made from.
+struct W4Plan {
+    at::Tensor packed;
+    const void* from[3];
+    int64_t version[3], columns, processors;
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("gemm", &gemm); }
+    W4Plan(at::Tensor packed, const at::Tensor& w_q, const at::Tensor& scales, const at::Tensor& zeros, int64_t processors)
+        : packed(std::move(packed)), columns(w_q.size(1)), processors(processors) {
+        const at::Tensor* all[3] = {&w_q, &scales, &zeros};
+        for (int i = 0; i < 3; i++) from[i] = all[i]->data_ptr(), version[i] = all[i]->_version();
+    }
+
+    // Nothing where the tensors have changed since.
+    std::optional<at::Tensor> run(const at::Tensor& given, const at::Tensor& w_q, const at::Tensor& scales, const at::Tensor& zeros) {
+        const at::Tensor* all[3] = {&w_q, &scales, &zeros};
+        for (int i = 0; i < 3; i++)
+            if (from[i] != all[i]->data_ptr() || version[i] != all[i]->_version()) return std::nullopt;
+        const bool usable = given.is_contiguous() && reinterpret_cast<uintptr_t>(given.data_ptr()) % 16 == 0;
+        const at::Tensor x = usable ? given : given.clone(at::MemoryFormat::Contiguous);
+        const int64_t M = x.size(0), K = x.size(1);
+        at::Tensor y = at::detail::empty_cuda({M, columns}, at::kBFloat16, x.device(), std::nullopt);
+        if (M == 0) return y;
+        const int error = launch(packed.data_ptr(), x.data_ptr(), y.data_ptr(), M, columns, K, processors,
+                                 c10::cuda::getCurrentCUDAStream());
+        TORCH_CHECK(error == 0, "launch failed: ", error);
+        return y;
+    }
+};
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    pybind11::class_<W4Plan>(m, "Plan")
+        .def(pybind11::init<at::Tensor, const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t>())
+        .def("run", &W4Plan::run);
+}
 """
 
 
@@ -598,7 +611,7 @@ def hopper():
             extra_cflags=["-O2"],
             with_cuda=True,
             no_implicit_headers=True,
-        ).gemm
+        ).Plan
     except (OSError, RuntimeError) as error:
         warnings.warn(f"the Hopper kernels were not built: {error}", stacklevel=2)
         return None
@@ -661,40 +674,30 @@ def portable(x, w_q, scales, zeros, group_size):
 class Model(nn.Module):
     """``y = x @ w`` with the 4-bit weight of the deck."""
 
-    VARIANT = 0
-
     def __init__(self, M, N, K, group_size=128):
         super().__init__()
         self.group_size = group_size
         self.register_buffer("w_q", torch.zeros(K // 2, N, dtype=torch.uint8))
         self.register_buffer("scales", torch.ones(K // group_size, N, dtype=torch.bfloat16))
         self.register_buffer("zeros", torch.zeros(K // group_size, N, dtype=torch.bfloat16))
-        self.packed = self.made_from = None
+        self.run = None
 
     def forward(self, x):
         buffers = self._buffers
-        w_q, scales, zeros = buffers["w_q"], buffers["scales"], buffers["zeros"]
-        state = (
-            w_q.data_ptr(), w_q._version, scales.data_ptr(), scales._version, zeros.data_ptr(), zeros._version
-        )  # fmt: skip
-        if state != self.made_from:
-            self.prepare(w_q, scales, zeros)
-            self.made_from = state
-        if self.packed is None or x.shape[0] == 0:
-            return portable(x.contiguous(), w_q, scales, zeros, self.group_size)
-        if not x.is_contiguous() or x.data_ptr() % 16:
-            x = x.clone(memory_format=torch.contiguous_format)
-        return self.gemm(x, self.packed, w_q.shape[1], self.VARIANT)
+        weights = buffers["w_q"], buffers["scales"], buffers["zeros"]
+        y = self.run(x, *weights) if self.run else None
+        return self.prepare(x, *weights) if y is None else y
 
-    def prepare(self, w_q, scales, zeros):
-        """Bring the weights into the order of the Hopper kernels; the tensors themselves stay as they are."""
-        rows, columns = w_q.shape
-        fits = self.group_size == 128 and rows % 64 == 0 and columns % 32 == 0
-        is_hopper = torch.cuda.get_device_capability(w_q.device) == (9, 0)
-        self.packed = None
-        if fits and is_hopper and hopper() is not None:
-            self.gemm = hopper()
-            self.packed = pack(w_q, scales, zeros)
+    def prepare(self, x, w_q, scales, zeros):
+        """Bring the weights into the order of the Hopper kernels, the tensors themselves stay as they are; then compute."""
+        self.run = None
+        properties = torch.cuda.get_device_properties(w_q.device)
+        fits = self.group_size == 128 and w_q.shape[0] % 64 == 0 and w_q.shape[1] % 32 == 0
+        if not fits or (properties.major, properties.minor) != (9, 0) or hopper() is None:
+            return portable(x.contiguous(), w_q, scales, zeros, self.group_size)
+        packed = pack(w_q, scales, zeros)
+        self.run = hopper()(packed, w_q, scales, zeros, properties.multi_processor_count).run
+        return self.run(x, w_q, scales, zeros)
 
 
 def get_init_inputs():

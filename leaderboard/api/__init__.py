@@ -13,9 +13,10 @@ from django.urls import URLPattern, URLResolver, path, re_path
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, ValidationError
 
-from leaderboard.api import document, downloads, errors, reading, writing
-from leaderboard.api.errors import ApiProblem
+from leaderboard import errors
+from leaderboard.api import document, downloads, reading, writing
 from leaderboard.api.guard import View, guard
+from leaderboard.errors import ApiProblem
 
 PREFIX = "/api/v1/"
 _NOTHING: dict[str, frozenset[str]] = {"GET": frozenset()}

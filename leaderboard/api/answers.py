@@ -8,8 +8,8 @@ import orjson
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
 from leaderboard import boards
-from leaderboard.api.errors import ApiProblem
 from leaderboard.api.schemas import Problem
+from leaderboard.errors import ApiProblem
 from leaderboard.memory import Snapshot, read_snapshot
 from leaderboard.models import Release
 

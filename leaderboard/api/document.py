@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaderboard.api.downloads import CSV, GZIP, NDJSON
-from leaderboard.api.errors import ERRORS, MEDIA_TYPE
+from leaderboard.errors import ERRORS, MEDIA_TYPE
 
 _FILES = {".csv": CSV.partition(";")[0], ".ndjson": NDJSON, ".gz": GZIP}
 _TEXT, _WHOLE = {"type": "string"}, {"type": "string", "pattern": "^[0-9]+$"}

@@ -9,11 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 
-from leaderboard import limits, tokens
-from leaderboard.api import errors
-from leaderboard.api.errors import ApiProblem
+from leaderboard import errors, limits, tokens
 from leaderboard.boards.state import read_state
 from leaderboard.conditional import add_validators, make_etag, matches, not_modified, without_body
+from leaderboard.errors import ApiProblem
 
 View = Callable[..., HttpResponseBase]
 _SAFE = ("GET", "HEAD", "OPTIONS")

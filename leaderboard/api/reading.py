@@ -14,7 +14,6 @@ from grading.problem import load_decks
 from leaderboard import boards, representation
 from leaderboard.api import catalogue_schemas, params, schemas
 from leaderboard.api.answers import answer, answer_page, find_release, pick, reading, snapshot_of
-from leaderboard.api.errors import ApiProblem
 from leaderboard.boards.listing import (
     CELL_SORTS,
     NUMBER_SORTS,
@@ -26,6 +25,7 @@ from leaderboard.boards.listing import (
     sort_cells,
     sort_runs,
 )
+from leaderboard.errors import ApiProblem
 from leaderboard.models import Finding, LanguageModel, Release
 
 router = Router()

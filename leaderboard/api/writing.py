@@ -12,7 +12,7 @@ from leaderboard import tokens, uploads
 from leaderboard.api import params
 from leaderboard.api.answers import writing
 from leaderboard.api.catalogue_schemas import UploadReport
-from leaderboard.api.errors import ApiProblem
+from leaderboard.errors import ApiProblem
 from leaderboard.models import ApiToken
 from leaderboard.uploads import Order, Outcome, UploadError
 

@@ -4,9 +4,10 @@ import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from leaderboard import selection
 from leaderboard.boards.cells import Cell, read_cells
 from leaderboard.boards.releases import read_changes
-from leaderboard.models import Decision, Release
+from leaderboard.models import Decision, Release, ReleasedCell
 
 _RELEASES = 20
 
@@ -37,7 +38,8 @@ def list_changes(at: datetime.datetime) -> list[ChangeEvent]:
         if older is not None or newer.number == 1:
             events += _release_events(newer, older, held)
     if releases:
-        events += _mask_events(releases[0], held[releases[0].number])
+        events += _withdrawals(held)
+        events += _masks(releases[0], held[releases[0].number])
     return sorted(events, key=lambda event: (event.at, event.number, event.cell.id), reverse=True)
 
 
@@ -53,15 +55,22 @@ def _release_events(newer: Release, older: Release | None, held: dict[int, list[
         yield ChangeEvent(kind, newer.number, source, change.cell, newer.created_at)
 
 
-def _mask_events(latest: Release, cells: list[Cell]) -> Iterator[ChangeEvent]:
-    """Yield the cells that the latest release publishes and today's state masks, with what did it."""
-    released = dict(latest.cells.filter(status="published").values_list("cell", "run"))
-    masked = {released[cell.id]: cell for cell in cells if cell.id in released and not cell.is_published}
-    decisions = Decision.objects.filter(run__in=masked, kind=Decision.Kind.WITHDRAW, at__gte=latest.created_at)
-    withdrawn = {row.run_id: row for row in decisions.order_by("sequence")}
-    for run, cell in masked.items():
-        row = withdrawn.get(run)
-        if row is not None:
-            yield ChangeEvent("withdrawn", row.sequence, f"decision {row.sequence}", cell, row.at)
-        else:
-            yield ChangeEvent("withheld", latest.number, f"since release {latest.number}", cell, latest.created_at)
+def _withdrawals(held: dict[int, list[Cell]]) -> Iterator[ChangeEvent]:
+    """Yield every withdrawal of a run that one of the releases published, once."""
+    cells = {cell.id: cell for _, found in sorted(held.items()) for cell in found}
+    rows = ReleasedCell.objects.filter(
+        release__number__in=held, status=ReleasedCell.Status.PUBLISHED, run__decisions__kind=Decision.Kind.WITHDRAW
+    )
+    decided = rows.values_list("cell", "run__decisions__sequence", "run__decisions__at").distinct().order_by()
+    for cell, sequence, at in decided:
+        yield ChangeEvent("withdrawn", sequence, f"decision {sequence}", cells[cell], at)
+
+
+def _masks(latest: Release, cells: list[Cell]) -> Iterator[ChangeEvent]:
+    """Yield the cells that the latest release publishes and changed evidence masks; a withdrawal is told as one."""
+    released = set(latest.cells.filter(status=ReleasedCell.Status.PUBLISHED).values_list("cell", flat=True))
+    for cell in cells:
+        is_withdrawn = any(reason.code == selection.WITHDRAWN for reason in cell.reasons)
+        if cell.id in released and not cell.is_published and not is_withdrawn:
+            seen = [latest.created_at, *([cell.audit.at] if cell.audit else [])]
+            yield ChangeEvent("withheld", latest.number, f"since release {latest.number}", cell, max(seen))

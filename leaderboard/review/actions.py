@@ -9,7 +9,6 @@ import datetime
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from django.db import transaction
 from django.db.models import Max, Q

@@ -222,11 +222,12 @@ def _filtered(runs: QuerySet[Run], filters: Mapping[str, str]) -> QuerySet[Run]:
 
 
 def read_runs(keys: Iterable[int]) -> list[Run]:
-    """Return runs with what the desk shows of them, in the order of their keys; one query."""
+    """Return assessed runs with what the desk shows of them, in the order of their keys; one query."""
     related = ("problem", "entrant__model", "assessment", "publication__decision__actor")
     heavy = ("record", "assessment__shapes", "assessment__evidence", "publication__decision__details")
     wanted = list(keys)
-    found = {run.pk: run for run in Run.objects.filter(pk__in=wanted).select_related(*related).defer(*heavy)}
+    runs = Run.objects.filter(pk__in=wanted, assessment__isnull=False).select_related(*related).defer(*heavy)
+    found = {run.pk: run for run in runs}
     return [found[key] for key in wanted if key in found]
 
 

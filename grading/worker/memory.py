@@ -1,0 +1,49 @@
+"""Worker side of the arenas: descriptors become tensors, read-only where the contract allows.
+
+On ``cpu`` an arena is a sealed memory file: any write through the mapping faults. On ``cuda`` it is an exported handle of
+the CUDA driver, see `grading.worker.cudamap`.
+"""
+
+import mmap
+import warnings
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Arena:
+    """One tensor's shared memory, mapped once; `tensor` makes a new tensor over it each time.
+
+    spec      ``{"shape": [...], "dtype": "bfloat16", "bytes": n}`` as the oracle describes it
+    writable  False maps it read-only
+    """
+
+    def __init__(self, descriptor: int, spec: dict[str, Any], device: str, *, writable: bool) -> None:
+        self._spec = spec
+        self._device = device
+        if device == "cpu":
+            protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+            self._mapping = mmap.mmap(descriptor, max(int(spec["bytes"]), mmap.PAGESIZE), prot=protection)
+        else:
+            from grading.worker.cudamap import import_arena
+
+            self._address = import_arena(descriptor, int(spec["arena_bytes"]), writable=writable)
+
+    def tensor(self) -> "Tensor":
+        """Return a new tensor over the arena, with a storage and a version counter of its own."""
+        import torch
+
+        shape, count = [int(size) for size in self._spec["shape"]], int(self._spec["bytes"])
+        dtype = getattr(torch, str(self._spec["dtype"]))
+        if self._device == "cpu":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                flat = torch.frombuffer(self._mapping, dtype=torch.uint8, count=count)
+        else:
+            from grading.worker.cudamap import wrap_bytes
+
+            flat = wrap_bytes(self._address, count, self._device)
+        assert prod(shape) * dtype.itemsize == count
+        return flat.view(dtype).reshape(shape)
