@@ -125,7 +125,7 @@ def addresses(runs: dict[str, Run]) -> Iterator[str]:
             continue
         plain = route.replace("^", "").replace("$", "").replace("\\Z", "").replace("\\.", ".")
         plain = re.sub(r"\(\?P<(\w+)>(?:[^()]|\([^()]*\))*\)", r"<\1>", plain)
-        plain = re.sub(r"\(\?:[^()]*\)\??", "", plain)
+        plain = re.sub(r"\(\?:[^()]*\)\??", "", plain).replace("/?", "")
         names = re.findall(r"<(?:\w+:)?(\w+)>", plain)
         unknown = [name for name in names if name not in values]
         assert not unknown, f"route {route} has the parameter {unknown}; tell this test what to fill in"
