@@ -43,6 +43,7 @@ _WRITE_TOOLS = (
     "write_file",
     "patch",
 )
+_PREFIXES = frozenset({"sudo", "timeout", "time", "env", "nohup"})
 _KILLS = re.compile(r"\bpkill\b|\bkillall\b|\bfuser\s+-k\b")
 _CLOCKS = re.compile(
     r"nvidia-smi\s[^|;&]*(?:--lock-gpu-clocks|--lock-memory-clocks|--power-limit|--gpu-reset|-lgc\b|-lmc\b|-pl\b|-ac\b)"
@@ -97,9 +98,7 @@ def _reading_words(part: str) -> list[str] | None:
         words = shlex.split(part, comments=False)
     except ValueError:
         words = part.split()
-    while words and (
-        re.fullmatch(r"[A-Za-z_]\w*=.*", words[0]) or words[0] in ("sudo", "timeout", "time", "env", "nohup")
-    ):
+    while words and (re.fullmatch(r"[A-Za-z_]\w*=.*", words[0]) or words[0] in _PREFIXES):
         words = words[1:]
     if not words:
         return None

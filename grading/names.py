@@ -63,7 +63,7 @@ def make_slug(text: str) -> str:
     """Return an ASCII slug of at most 60 characters plus, where spelling it lost something, a digest of the text."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     slug = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
-    if slug == text and len(slug) <= _MAX_SLUG:
+    if slug and slug == text and len(slug) <= _MAX_SLUG:
         return slug
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{slug[:_MAX_SLUG].strip('-') or 'x'}-{digest}"

@@ -23,7 +23,7 @@ _TWINS: dict[str, View] = {
 
 
 def _twins() -> list[URLPattern]:
-    """Return the addresses of the pages' data: the page's own with ``.json`` after it, with or without the last slash."""
+    """Return the addresses of the pages' data: the page's own with ``.json`` after it, slash or no slash."""
     found = [path(".json", conditional(twins.home)), path("index.json", conditional(twins.home), name="home_json")]
     for route, view in _TWINS.items():
         found.append(path(f"{route}.json", conditional(view), name=f"{view.__name__}_json"))

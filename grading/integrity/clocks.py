@@ -5,6 +5,7 @@ Source: docs/method.md "Findings".
 
 import datetime
 from collections.abc import Iterator
+from itertools import pairwise
 
 import msgspec
 
@@ -96,7 +97,7 @@ def _times_statement(message: str) -> Statement:
 def _order(times: _Times) -> Iterator[Statement]:
     steps = [("start_epoch", times.start), ("harness_end_epoch", times.agent_end), ("end_epoch", times.end)]
     known = [(name, value) for name, value in steps if value is not None]
-    for (name, value), (later_name, later) in zip(known, known[1:], strict=False):
+    for (name, value), (later_name, later) in pairwise(known):
         if value > later:
             yield _times_statement(f"{name} is {value:.0f} and {later_name} is {later:.0f}, which is earlier")
     if times.started_at is not None and times.finished_at is not None and times.started_at > times.finished_at:
@@ -111,14 +112,12 @@ def _durations(record: Record, times: _Times) -> Iterator[Statement]:
     for name, said, first, last in pairs:
         if said is not None and first is not None and last is not None and abs(last - first - said) > 1:
             yield _times_statement(f"{name} is {said}; the moments it spans are {last - first:.0f} seconds apart")
-    said = [
-        seconds for seconds in (record.check_elapsed_seconds, record.benchmark_elapsed_seconds) if seconds is not None
-    ]
-    if times.agent_end is not None and times.end is not None and said and record.regrade is None:
-        if times.end - times.agent_end < sum(said) - _SLACK_SECONDS:
+    graded = (record.check_elapsed_seconds or 0) + (record.benchmark_elapsed_seconds or 0)
+    if times.agent_end is not None and times.end is not None and record.regrade is None:
+        passed = times.end - times.agent_end
+        if passed < graded - _SLACK_SECONDS:
             yield _times_statement(
-                f"check and benchmark took {sum(said)} seconds, and only {times.end - times.agent_end:.0f} passed between "
-                "the agent's end and the run's"
+                f"check and benchmark took {graded} seconds; {passed:.0f} passed after the agent's end"
             )
     total, agent = record.total_elapsed_seconds, record.elapsed_seconds
     if total is not None and agent is not None and total < agent:
@@ -144,7 +143,7 @@ def check_impossible_events(context: Context) -> Iterator[Statement]:
     the printed digits of each number, and a time without fractions is only good to a second.
     """
     events = [event for event in events_of(context.record.benchmark) if event.at is not None]
-    for before, after in zip(events, events[1:], strict=False):
+    for before, after in pairwise(events):
         if before.at and after.at and (before.at - after.at).total_seconds() > before.resolution_s + after.resolution_s:
             yield _event_statement(context, after, f"line {after.line} is dated before line {before.line}")
             break
@@ -177,8 +176,8 @@ def _too_short(context: Context, measurement: Measurement) -> Iterator[Statement
     least = (trials - trials // 2) * ms.low / 1e3
     if elapsed.high < least - 0.001:
         yield Statement(
-            f"Shape {measurement.shape} lasted {elapsed.value:g} seconds; {trials} calls with a median of {ms.value:g} ms "
-            f"take at least {least:.3g}.",
+            f"Shape {measurement.shape} lasted {elapsed.value:g} seconds; {trials} calls with a median of "
+            f"{ms.value:g} ms take at least {least:.3g}.",
             context.record.benchmark.file if context.record.benchmark else None,
             line,
             {"shape": measurement.shape, "elapsed_s": elapsed.value, "least_s": least},
@@ -201,7 +200,7 @@ def _not_spanned(context: Context, measurement: Measurement, events: list[Event]
         yield _event_statement(
             context,
             last,
-            f"shape {last.shape} ({last.variant}) began and ended {span:.3f} seconds apart and prints {elapsed.value:g}",
+            f"shape {last.shape} ({last.variant}) spans {span:.3f} seconds and prints {elapsed.value:g}",
         )
 
 

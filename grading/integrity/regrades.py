@@ -97,7 +97,11 @@ def check_mixed_passes(context: Context) -> Iterator[Statement]:
 
 @rule("regrade.incomplete", "The regrade's own record is not whole", "block")
 def check_incomplete(context: Context) -> Iterator[Statement]:
-    """A regrade replaces values, so it must say when, where, on which device and in which mode, and keep the first ones."""
+    """A regrade replaces values, so it says when, where, on which device and how, and keeps the first ones.
+
+    It must lie after the run's end and before the archive's arrival, and the log must be the regrade's by its own event
+    times. Example: a regrade block without a host, or one dated before the run ended.
+    """
     regrade = context.record.regrade
     if regrade is None:
         return

@@ -28,7 +28,7 @@ def _whose(twins: tuple[Twin, ...]) -> str:
     if any(not twin.is_same_model for twin in twins):
         return "of another model"
     return (
-        "of the same model in another session"
+        "of the same model in another harness or effort"
         if any(not twin.is_same_author for twin in twins)
         else "of the same entrant"
     )
@@ -67,8 +67,8 @@ def check_near_duplicate(context: Context) -> Iterator[Statement]:
         return
     best = similar[0]
     yield Statement(
-        f"{best.share:.0%} of the source's runs of three lines stand in an earlier run {_whose((best,))}; runs that share "
-        "only a skeleton stay below 40%.",
+        f"{best.share:.0%} of the source's runs of three lines stand in an earlier run {_whose((best,))}; sources "
+        "that share only a skeleton stay below 40%.",
         "solution.py",
         data={"share": best.share, "whose": _whose((best,)), "runs": len(similar)},
     )
@@ -102,7 +102,7 @@ def check_repeated_log(context: Context) -> Iterator[Statement]:
     twins = context.neighbours.same_log
     if twins:
         yield Statement(
-            f"benchmark.log is that of an earlier run {_whose(twins)}, byte for byte. A measurement belongs to one run.",
+            f"benchmark.log is that of an earlier run {_whose(twins)}, byte for byte; it belongs to one run.",
             "benchmark.log",
             data={"runs": len(twins), "whose": _whose(twins)},
         )

@@ -154,6 +154,9 @@ wide_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ C
         float* const scales = reinterpret_cast<float*>(raw + (empty + 8 * WIDE_STAGES - shared_address(raw))) + half * 256;
         int stage = 0, phase = 0;
         float d[128];
+#ifdef SKEW
+        if (half == 1 && blockIdx.x / 2 < tiles && blocks_k > SKEW) barrier_wait(full + 8 * SKEW, 0);
+#endif
         for (int tile = blockIdx.x / 2; tile < tiles; tile += gridDim.x / 2) {
             const int row0 = (tile % tiles_m) * 256 + rank * 128, column0 = (tile / tiles_m) * 256;
             int previous = 0;

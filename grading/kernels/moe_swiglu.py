@@ -191,6 +191,9 @@ moe_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__ CU
         const int half = group - 1, warp = threadIdx.x / 32 % 4, t = lane % 4, g = lane / 4;
         int stage = 0, phase = 0;
         float d[128];
+#ifdef SKEW
+        if (half == 1 && blockIdx.x / 2 < tiles && blocks_k > SKEW) barrier_wait(full + 8 * SKEW, 0);
+#endif
         for (int number = blockIdx.x / 2; number < tiles; number += gridDim.x / 2) {
             const Tile tile = locate(before, offsets, experts, number, columns);
             int previous = 0;

@@ -286,6 +286,14 @@ CPP = r"""
 
 int select_rows(const float*, float*, long long*, int, int, int, int, int, cudaStream_t);
 
+static at::Tensor part(const at::TensorBase& of, at::ScalarType type, int64_t offset, int64_t rows, int64_t columns) {
+    at::Tensor t = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(of.storage()), of.key_set(), c10::scalarTypeToTypeMeta(type));
+    t.unsafeGetTensorImpl()->set_storage_offset(offset);
+    t.unsafeGetTensorImpl()->set_sizes_contiguous({rows, columns});
+    return t;
+}
+
 // select(x, k, threads, span), a plain C function: half the cost of a bound one.
 static PyObject* select_top_k(PyObject*, PyObject* const* args, Py_ssize_t count) {
     HANDLE_TH_ERRORS
@@ -298,8 +306,9 @@ static PyObject* select_top_k(PyObject*, PyObject* const* args, Py_ssize_t count
     c10::cuda::OptionalCUDAGuard guard(x.device());
     int64_t rows = x.size(0), n = x.size(1);
     if (reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16) threads = 0;
-    at::Tensor values(at::detail::empty_cuda({rows, k}, at::kFloat, x.device(), std::nullopt));
-    at::Tensor indices(at::detail::empty_cuda({rows, k}, at::kLong, x.device(), std::nullopt));
+    // One allocation holds both results.
+    at::TensorBase both = at::detail::empty_cuda({rows * k * 12}, at::kByte, x.device(), std::nullopt);
+    at::Tensor indices = part(both, at::kLong, 0, rows, k), values = part(both, at::kFloat, rows * k * 2, rows, k);
     int error = select_rows(
         x.const_data_ptr<float>(), values.mutable_data_ptr<float>(),
         reinterpret_cast<long long*>(indices.mutable_data_ptr<int64_t>()), rows, n, k, threads, span,

@@ -63,7 +63,7 @@ _JUDGES = (
     "benchmark",
 )
 _LOWER_FLAGS = ("allow_tf32", "allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction")
-_CODE_RUNNERS = (
+_DECODERS = (
     "base64.b64decode",
     "base64.b85decode",
     "zlib.decompress",
@@ -79,7 +79,7 @@ _REDUCTIONS = frozenset({"amax", "amin", "max", "min", "abs", "norm", "mean", "s
 
 
 def find_inspection(module: Module) -> Seen:
-    """Code that looks at its caller, at frames, at all objects or at the seed, or compares with a grader's file name."""
+    """Code that looks at its caller, at all objects or at the seed, or compares with a grader's file name."""
     for use in module.uses():
         if not use.is_import and any(is_under(use.name, name) for name in _INSPECTION):
             yield use.line, use.name
@@ -213,7 +213,7 @@ def _method(node: ast.AST) -> str | None:
 def find_obfuscation(module: Module) -> Seen:
     """Code that is assembled, decoded or loaded so that a reader cannot see it."""
     for use in module.uses():
-        if use.is_call and any(is_under(use.name, name) for name in _CODE_RUNNERS):
+        if use.is_call and any(is_under(use.name, name) for name in _DECODERS):
             yield use.line, use.name
     for node in module.walk():
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:

@@ -45,6 +45,7 @@ class Session:
         self._slots: list[list[Arena]] = []
         self._inputs: list[list[Tensor]] = []
         self._outputs: list[Tensor] = []
+        self._blanks: list[Tensor] = []
         self._states: dict[str, Tensor] = {}
         self._timer: Callable[[], Any] = perf_counter_ns
 
@@ -72,6 +73,7 @@ class Session:
             self._slots.append(slot)
             self._inputs.append([arena.tensor() for arena in slot])
         self._outputs = [self._map(next(descriptors), spec, True).tensor() for spec in message["outputs"]]
+        self._blanks = [torch.zeros_like(part) for part in self._outputs]
         self._states = {spec["name"]: self._map(next(descriptors), spec, False).tensor() for spec in message["states"]}
         return {"event": "mapped"}
 
@@ -99,7 +101,7 @@ class Session:
             for tensor in self._inputs[slot]:
                 _zero(tensor[:0])
         spare = self._poison_spare(int(message["poison"]))
-        inputs, bell, blank = self._inputs[slot], self._bell, self._outputs if message["noop"] else None
+        inputs, bell, blank = self._inputs[slot], self._bell, self._blanks if message["noop"] else None
         self._channel.send({"event": "armed", "number": number})
         del spare
         bell.wait(GO, number, monotonic() + float(message["seconds"]))
@@ -161,8 +163,7 @@ class Session:
         if len(parts) != len(self._outputs):
             raise OutputFault(f"parts: {len(parts)} instead of {len(self._outputs)}")
         for arena, part in zip(self._outputs, parts, strict=True):
-            if part is not arena:
-                _copy(arena, _checked(part, arena))
+            _copy(arena, _checked(part, arena))
 
 
 def _checked(part: Any, arena: "Tensor") -> "Tensor":

@@ -49,10 +49,13 @@ def upload(request: HttpRequest, deck: str, gpu: str, run_id: str) -> HttpRespon
             return _store(request, view.assessment.run, file.read(), file.name)
         except AuditError as error:
             form.add_error("file", str(error))
-    kwargs = {"form_kwargs": {"files": [entry.path for entry in view.files]}, "prefix": "quote"}
-    return _page(
-        request, view, {"form": AuditForm(earlier=_earlier(view)), "quotes": QuoteFormSet(**kwargs), "upload": form}
-    )
+    forms = {"form": AuditForm(earlier=_earlier(view)), "quotes": _quotes(view, None), "upload": form}
+    return _page(request, view, forms)
+
+
+def _quotes(view: RunView, posted: Any) -> Any:
+    paths = [entry.path for entry in view.files]
+    return QuoteFormSet(posted, form_kwargs={"files": paths}, prefix="quote")
 
 
 def _read(deck: str, gpu: str, run_id: str) -> RunView:

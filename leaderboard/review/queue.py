@@ -1,6 +1,7 @@
 """The desk's queue: what waits for a decision or an audit, ordered by what matters. The queries do not grow with it."""
 
 import datetime
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,11 +65,13 @@ class Place:
 
     place    its place by score among the approved cells of its column
     of       how many entrants the column would have
+    better   how many runs of the column that wait as well score better
     is_best  better than everything approved and everything that waits
     """
 
     place: int
     of: int
+    better: int
     is_best: bool
 
 
@@ -180,10 +183,12 @@ def _column_places(column: Sequence[Entry]) -> Iterable[tuple[int, Place]]:
         if entry.is_publishable:
             held[entry.entrant] = max(worth[entry.run], held.get(entry.entrant, worth[entry.run]))
     best = max(worth.values())
+    waiting = sorted(worth[entry.run] for entry in column if not entry.is_publishable)
     for entry in column:
         others = [value for entrant, value in held.items() if entrant != entry.entrant]
         place = 1 + sum(1 for value in others if value > worth[entry.run])
-        yield entry.run, Place(place, len(others) + 1, worth[entry.run] == best)
+        better = len(waiting) - bisect_right(waiting, worth[entry.run])
+        yield entry.run, Place(place, len(others) + 1, better, worth[entry.run] == best)
 
 
 def read_page(tab: str, filters: Mapping[str, str], number: int, at: datetime.datetime) -> Page:
