@@ -46,6 +46,11 @@ def yardstick(problem: Problem, gpu_key: str, table: PeakTable) -> Yardstick:
     return _CACHE[key]
 
 
+def forget() -> None:
+    """Forget every yardstick that was computed, after a peak table was only proposed."""
+    _CACHE.clear()
+
+
 def _build(problem: Problem, table: PeakTable) -> Yardstick:
     metric = problem.metric
     peak = peak_rate(table, metric.regime, metric.dtype) if metric.kind == "peak_fraction" else None

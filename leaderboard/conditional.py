@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.utils.http import http_date, parse_etags, parse_http_date_safe
@@ -63,9 +63,10 @@ def add_validators(response: HttpResponseBase, etag: str, state: State, now: dat
     return response
 
 
-def without_body(response: HttpResponseBase) -> HttpResponse:
+def without_body(response: HttpResponseBase) -> HttpResponseBase:
     """Return the answer to HEAD: the headers of the answer to GET."""
-    bare = HttpResponse(status=response.status_code)
+    bare = StreamingHttpResponse(iter(())) if response.streaming else HttpResponse()
+    bare.status_code = response.status_code
     for name, value in response.items():
         bare[name] = value
     if not response.streaming:

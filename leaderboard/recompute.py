@@ -1,13 +1,15 @@
 """Rows become scores and findings: deterministic, and incremental by a digest of everything that goes in.
 
-A run is assessed again when its record, audits, waivers or conflicts, its problem's version, its GPU's peaks, the
-method or the rules changed. The same evidence always gives the same bytes.
+A run is assessed again when its record, audits, waivers or conflicts, its problem's version, its deck's rules, its
+GPU's peaks, what it shares with other runs, the method or the rules changed. The same evidence always gives the same
+bytes.
 """
 
 import datetime
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -16,14 +18,17 @@ from django.db import transaction
 
 from grading.auditfile import Audit as AuditRecord
 from grading.hardware import Gpu, load_gpus, peaks_digest
+from grading.harnesses import load_harnesses
 from grading.integrity import RULES_VERSION, Context, Finding, judge
 from grading.integrity.audits import standing
+from grading.integrity.crossrun import NO_NEIGHBOURS, Neighbours
 from grading.integrity.scores import agreement
 from grading.interval import Interval
+from grading.names import find_model, load_models
 from grading.problem import Deck, Problem, load_decks
 from grading.record import Record, decode
 from grading.score import METHOD_VERSION, Recomputed, ShapeScore, recompute
-from leaderboard import eligibility
+from leaderboard import crossrun, eligibility
 from leaderboard.models import Assessment, Audit, Rejection, Revision, Run, Waiver
 from leaderboard.models import Finding as FindingRow
 
@@ -33,12 +38,14 @@ _AUDIT_DECODER = msgspec.json.Decoder(AuditRecord)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that decides one run's assessment."""
+    """Everything that decides one run's assessment, apart from the files, which the record names by digest."""
 
     run: Run
     audits: tuple[Audit, ...]
     conflicts: tuple[str, ...]
     waivers: dict[str, datetime.datetime | None]
+    neighbours: Neighbours = NO_NEIGHBOURS
+    neighbours_digest: str = NO_NEIGHBOURS.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +74,39 @@ class Report:
         return f"{self.assessed} runs assessed, {self.seen - self.assessed} unchanged"
 
 
-def recompute_all(*, is_forced: bool = False, runs: Iterable[int] | None = None) -> Report:
+def recompute_all(*, is_forced: bool = False, runs: Collection[int] | None = None) -> Report:
     """Assess every run whose evidence changed, in batches of one transaction each.
 
     is_forced  assess also runs whose evidence did not change
     runs       only these primary keys
     """
     report = Report()
+    if runs is None and (is_forced or crossrun.is_outdated()):
+        crossrun.forget_all()
     keys = iter(sorted(runs) if runs is not None else Run.objects.order_by("pk").values_list("pk", flat=True))
+    late = crossrun.sign_earlier(min(runs)) if runs else set()
     while batch := list(islice(keys, BATCH)):
         with transaction.atomic():
+            late |= crossrun.sign_runs(batch)
             _assess_batch(batch, report, is_forced=is_forced)
+    later = iter(sorted(late))
+    while batch := list(islice(later, BATCH)):
+        with transaction.atomic():
+            _assess_batch(batch, Report(), is_forced=False)
     return report
 
 
 def gather(keys: list[int]) -> Iterator[Evidence]:
-    """Yield the evidence of runs in order of primary key; four queries whatever their number."""
+    """Yield the evidence of runs in order of primary key; five queries whatever their number."""
     audits, conflicts, waivers = _by_run(keys)
+    neighbours = crossrun.neighbours_of(keys)
     for run in Run.objects.filter(pk__in=keys).select_related("problem").order_by("pk"):
         yield Evidence(
             run,
             tuple(audits.get(run.pk, ())),
             tuple(conflicts.get(run.pk, ())),
             waivers.get(run.pk, {}),
+            *reversed(neighbours.get(run.pk, (NO_NEIGHBOURS.digest, NO_NEIGHBOURS))),
         )
 
 
@@ -112,15 +129,26 @@ def _later(first: datetime.datetime | None, second: datetime.datetime | None) ->
     return None if first is None or second is None else max(first, second)
 
 
-def assess(evidence: Evidence) -> Judged:
+def assess(evidence: Evidence, record: Record, files: Mapping[str, bytes]) -> Judged:
     """Return the score, findings and standing that the evidence gives."""
-    record = decode(bytes(evidence.run.record))
     deck, gpu = _catalogue(record)
     problem = deck.problems[record.problem]
     score = recompute(record, problem, gpu.key, gpu.current)
     audits = tuple(_AUDIT_DECODER.decode(bytes(row.content)) for row in evidence.audits)
+    has_transcript = any(entry.role == "transcript" for entry in record.files)
     context = Context(
-        record=record, problem=problem, deck=deck, gpu=gpu, score=score, audits=audits, conflicts=evidence.conflicts
+        record=record,
+        problem=problem,
+        deck=deck,
+        gpu=gpu,
+        score=score,
+        audits=audits,
+        conflicts=evidence.conflicts,
+        files=files,
+        neighbours=crossrun.with_scores(evidence.neighbours, evidence.run) if has_transcript else evidence.neighbours,
+        received_at=evidence.run.ingested_at,
+        is_known_model=find_model(record.model) is not None,
+        is_known_harness=record.harness in load_harnesses(),
     )
     findings = judge(context)
     standing = eligibility.decide(findings, score.value, evidence.waivers)
@@ -131,16 +159,22 @@ def _catalogue(record: Record) -> tuple[Deck, Gpu]:
     return load_decks()[record.key.deck], load_gpus()[record.key.gpu]
 
 
+def assess_all(evidence: Iterable[Evidence]) -> Iterator[Judged]:
+    """Yield what `assess` returns for each run, with the files that its record names."""
+    held = list(evidence)
+    records = [decode(bytes(item.run.record)) for item in held]
+    for item, record, files in zip(held, records, crossrun.files_of(records), strict=True):
+        yield assess(item, record, files)
+
+
 def _assess_batch(keys: list[int], report: Report, *, is_forced: bool) -> None:
     held = dict(Assessment.objects.filter(pk__in=keys).values_list("pk", "input_digest"))
     rows: list[Assessment] = []
     findings: list[FindingRow] = []
-    for evidence in gather(keys):
-        report.seen += 1
-        digest = input_digest(evidence)
-        if not is_forced and held.get(evidence.run.pk) == digest:
-            continue
-        judged = assess(evidence)
+    everything = [(evidence, input_digest(evidence)) for evidence in gather(keys)]
+    report.seen += len(everything)
+    stale = [(evidence, digest) for evidence, digest in everything if is_forced or held.get(evidence.run.pk) != digest]
+    for (evidence, digest), judged in zip(stale, assess_all([evidence for evidence, _ in stale]), strict=True):
         rows.append(_assessment(evidence, judged, digest))
         findings.extend(_finding_rows(evidence.run.pk, judged.findings))
     report.assessed += len(rows)
@@ -163,12 +197,31 @@ def input_digest(evidence: Evidence) -> str:
         run.content_digest,
         hashlib.sha256(bytes(run.record)).hexdigest(),
         problem.version,
+        load_decks()[run.deck_id].digest,
         peaks_digest(load_gpus()[run.gpu_id]),
+        evidence.neighbours_digest,
+        _registry_digest(),
         [(row.file, row.digest) for row in evidence.audits],
         evidence.conflicts,
         sorted((code, str(expiry)) for code, expiry in evidence.waivers.items()),
     ]
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+@cache
+def _registry_digest() -> str:
+    """Return the digest of the names that the catalogue knows and of every peak table, which explain scores."""
+    parts = [
+        sorted(load_harnesses()),
+        sorted((entry.slug, sorted(entry.strings)) for entry in load_models().values()),
+        [msgspec.json.encode(gpu.peaks, order="deterministic").decode() for gpu in load_gpus().values()],
+    ]
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+def forget_catalogue() -> None:
+    """Forget what was read of the catalogue, which a proposal changes for a while."""
+    _registry_digest.cache_clear()
 
 
 def _assessment(evidence: Evidence, judged: Judged, digest: str) -> Assessment:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from grading.auditfile import Audit, read_audit
 from grading.hardware import load_gpus
@@ -104,6 +105,11 @@ def make_context(record: Record | None = None, audits: tuple[Audit, ...] | None 
     return Context(**{**values, **overrides})
 
 
+def own_time(model: str) -> float:
+    """A first shape's time that no two models share, as no two measurements do."""
+    return 0.05 if model == "gpt-test" else 0.05 + (1 + crc32(model.encode()) % 97) * 1e-6
+
+
 def write_archive(
     root: Path,
     *,
@@ -118,7 +124,10 @@ def write_archive(
 ) -> Path:
     """Write a run directory ``hard/<GPU>/<run_id>`` of a correct run; fields override those of its result.json."""
     problem = load_problem("hard", problem_id)
-    log = make_benchmark(problem, gpu) if log is None else log
+    if log is None:
+        log = make_benchmark(
+            problem, gpu, make_times(problem, 0.05 + crc32(model.encode()) % 97 * 1e-6 * (model != "gpt-test"))
+        )
     folder = root / "hard" / gpu / f"{stamp}_codex_{model_slug(model)}_{problem_id}"
     folder.mkdir(parents=True)
     result = {

@@ -11,7 +11,7 @@ Source: docs/method.md "Findings", `source.duplicate`.
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -19,6 +19,7 @@ from grading.moments import events_of
 from grading.record import Log, Measurement, Record
 from grading.source.shingles import Sketch, deck_shingles, shared_share, sketch_source, source_digests
 
+VERSION = "1"
 CAP = 64
 _MIN_SHINGLES = 12
 _MIN_DIGITS = 12
@@ -53,7 +54,6 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     seed: str | None = None
     machine: str | None = None
     busy: tuple[float, float] | None = None
-    score: str | None = None
 
 
 class Twin(msgspec.Struct, frozen=True):
@@ -70,7 +70,10 @@ class Twin(msgspec.Struct, frozen=True):
 
 
 class Neighbours(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the index found about one run. Each list holds earlier runs only, except ``overlapping``."""
+    """What is known about one run from others. Each list holds earlier runs only, except ``overlapping``.
+
+    scores  what earlier runs of the same board reported; given only where a transcript can be compared with them
+    """
 
     copies: tuple[Twin, ...] = ()
     similar: tuple[Twin, ...] = ()
@@ -80,6 +83,11 @@ class Neighbours(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     repeats: tuple[Twin, ...] = ()
     overlapping: tuple[Twin, ...] = ()
     scores: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 hex digest of everything here."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
 
 
 NO_NEIGHBOURS = Neighbours()
@@ -108,7 +116,6 @@ def sign(record: Record, files: Mapping[str, bytes], typical_ms: float | None, *
             "seed": seeds[0].text if len(seeds) == 1 else None,
             "machine": _machine(record),
             "busy": _busy(record),
-            "score": record.score_text,
         },
         Signature,
     )
@@ -170,15 +177,10 @@ class Index:
 
     def add(self, signature: Signature) -> None:
         """Add one run; runs are added in the order in which they were received."""
-        for table, value in _keys(signature):
+        for table, value in keys_of(signature):
             held = self._by[table][value]
             if len(held) < CAP:
                 held.append(signature)
-        if signature.busy is not None:
-            for hour in _hours(signature):
-                held = self._by["busy"][hour]
-                if len(held) < CAP:
-                    held.append(signature)
 
     def neighbours(self, run: Signature) -> Neighbours:
         """Return what earlier runs share with a run, and which runs used its machine at the same time."""
@@ -193,7 +195,6 @@ class Index:
             same_seed=_twins(run, [item for item in self._earlier("seed", run.seed, run) if item.log != run.log]),
             repeats=_twins(run, self._earlier("repeat", _repeat_key(run), run)),
             overlapping=_twins(run, self._overlapping(run)),
-            scores=self._scores(run),
         )
 
     def _earlier(self, table: str, value: object, run: Signature) -> list[Signature]:
@@ -226,12 +227,9 @@ class Index:
                     found[item.key] = item
         return sorted(found.values(), key=lambda item: item.order)
 
-    def _scores(self, run: Signature) -> tuple[str, ...]:
-        held = self._earlier("board", (run.problem, run.gpu), run)
-        return tuple(sorted({item.score for item in held if item.score is not None} - {run.score}))
 
-
-def _keys(run: Signature) -> Iterable[tuple[str, object]]:
+def keys_of(run: Signature) -> Iterator[tuple[str, object]]:
+    """Yield the table and the value under which an index holds a run."""
     for table in ("form", "log", "times", "seed"):
         value = getattr(run, table)
         if value is not None:
@@ -239,8 +237,16 @@ def _keys(run: Signature) -> Iterable[tuple[str, object]]:
     repeat = _repeat_key(run)
     if repeat is not None:
         yield "repeat", repeat
-    yield "board", (run.problem, run.gpu)
+    for hour in _hours(run):
+        yield "busy", hour
     for value in run.sketch.postings() if run.sketch is not None else ():
+        yield "shingle", (run.problem, value)
+
+
+def probes_of(run: Signature) -> Iterator[tuple[str, object]]:
+    """Yield the table and the value under which runs that share something with this one are held."""
+    yield from (key for key in keys_of(run) if key[0] != "shingle")
+    for value in run.sketch.probes() if run.sketch is not None else ():
         yield "shingle", (run.problem, value)
 
 

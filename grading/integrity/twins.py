@@ -94,18 +94,33 @@ def check_copies_reference(context: Context) -> Iterator[Statement]:
 
 @rule("run.repeated_log", "The benchmark log is another run's", "block")
 def check_repeated_log(context: Context) -> Iterator[Statement]:
-    """Another run arrived earlier with the same benchmark log, byte for byte.
+    """Another run arrived earlier with the same benchmark log, byte for byte, and it is not the same work.
 
-    No two measurements print the same digits throughout. Example: one run's files sent under a second run id. Logs with
-    fewer than twelve significant digits of timings are not compared.
+    No two measurements print the same digits throughout. Example: one model's files sent under another model's name, or
+    the log of one board under another. Logs with fewer than twelve significant digits of timings are not compared.
     """
-    twins = context.neighbours.same_log
+    twins = tuple(twin for twin in context.neighbours.same_log if not _is_same_work(twin))
     if twins:
         yield Statement(
             f"benchmark.log is that of an earlier run {_whose(twins)}, byte for byte; it belongs to one run.",
             "benchmark.log",
             data={"runs": len(twins), "whose": _whose(twins)},
         )
+
+
+@rule("run.resubmitted", "The run was sent before under another run id", "warn")
+def check_resubmitted(context: Context) -> Iterator[Statement]:
+    """The same entrant sent the same source with the same log, for the same board, under an earlier run id.
+
+    Nothing is gained by it, and a repeat measurement must not be made of it. Example: an archive whose folder was
+    renamed.
+    """
+    if any(_is_same_work(twin) for twin in (*context.neighbours.same_log, *context.neighbours.same_times)):
+        yield Statement("Source and timings are those of an earlier run of this entrant; it is the same measurement.")
+
+
+def _is_same_work(twin: Twin) -> bool:
+    return twin.is_same_author and twin.is_same_source and twin.is_same_board
 
 
 @rule("run.repeated_times", "The timings are another run's, digit for digit", "block")
@@ -116,7 +131,8 @@ def check_repeated_times(context: Context) -> Iterator[Statement]:
     already repeat.
     """
     logs = {twin.key for twin in context.neighbours.same_log}
-    twins = tuple(twin for twin in context.neighbours.same_times if twin.key not in logs)
+    same = [twin for twin in context.neighbours.same_times if not _is_same_work(twin)]
+    twins = tuple(twin for twin in same if twin.key not in logs)
     if twins:
         where = "this board" if all(twin.is_same_board for twin in twins) else "another board"
         yield Statement(

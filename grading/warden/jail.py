@@ -188,7 +188,7 @@ def _bind(source: str, stage: str, *, read_only: bool = True) -> None:
         os.makedirs(target, exist_ok=True)
     else:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o644))
-    kernel.mount(source, target, None, kernel.BIND)
+    kernel.mount(source, target, None, kernel.BIND | (0 if source == "/sys" else kernel.RECURSIVE))
     if read_only:
         kernel.mount("none", target, None, kernel.REMOUNT | kernel.BIND | kernel.READ_ONLY | kernel.NO_SUID)
 

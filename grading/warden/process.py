@@ -217,6 +217,7 @@ def _gpu_devices() -> list[str]:
 
 def _memory_file(data: bytes) -> int:
     descriptor = os.memfd_create("spec")
-    os.write(descriptor, data)
+    with os.fdopen(os.dup(descriptor), "wb") as stream:
+        stream.write(data)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor

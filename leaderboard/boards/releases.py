@@ -92,6 +92,15 @@ def read_release(number: int, at: datetime.datetime) -> ReleaseView | None:
     )
 
 
+def diff(first: int, second: int, at: datetime.datetime) -> tuple[Change, ...] | None:
+    """Return what changed from one release to any other, masked as of today; None where one does not exist."""
+    found = {row.number: row for row in Release.objects.filter(number__in=[first, second])}
+    if first not in found or second not in found:
+        return None
+    before, after = read_cells(found[first], at), read_cells(found[second], at)
+    return read_changes(found[first], found[second], before, after)
+
+
 def count_changes(release: Release) -> ChangeCounts:
     """Return how many published cells a release added, changed and removed; two queries."""
     stored = _stored([release.number - 1, release.number])

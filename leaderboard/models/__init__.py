@@ -6,6 +6,7 @@ from leaderboard.models.evidence import Audit, Blob, Rejection, Run
 from leaderboard.models.judgement import Assessment, Finding
 from leaderboard.models.publication import Decision, Publication, Release, ReleasedCell, Waiver
 from leaderboard.models.revision import Revision
+from leaderboard.models.signatures import SharedKey, Signature
 
 __all__ = [
     "ApiToken",
@@ -25,5 +26,7 @@ __all__ = [
     "ReleasedCell",
     "Revision",
     "Run",
+    "SharedKey",
+    "Signature",
     "Waiver",
 ]

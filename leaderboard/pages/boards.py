@@ -8,10 +8,11 @@ from django.views.decorators.http import require_safe
 from leaderboard.boards import read_board
 from leaderboard.boards.filters import filter_board
 from leaderboard.boards.home import leaders_of, read_home
+from leaderboard.boards.slices import cut
 from leaderboard.boards.withheld import count_reasons
 from leaderboard.pages.query import text_filters
 
-FILTERS = ("lab", "harness", "sort", "show")
+FILTERS = ("lab", "harness", "sort", "show", "start")
 
 
 @require_safe
@@ -31,7 +32,7 @@ def board(request: HttpRequest, deck: str, gpu: str) -> HttpResponse:
     hidden = [cell for row in found.rows for cell in row.cells if cell is not None and not cell.is_published]
     context = {
         "board": found,
-        "rows": shown.rows,
+        "part": cut(shown.rows, filters["start"]),
         "options": shown.options,
         "leaders": leaders_of(found),
         "reasons": count_reasons(hidden),

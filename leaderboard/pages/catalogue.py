@@ -8,8 +8,9 @@ from django.views.decorators.http import require_safe
 from leaderboard.boards.gpus import list_gpus, read_gpu
 from leaderboard.boards.language_models import list_models, read_model
 from leaderboard.boards.problems import list_problems, read_problem
+from leaderboard.boards.slices import cut
 from leaderboard.charts import roofline_chart
-from leaderboard.pages.query import is_staff
+from leaderboard.pages.query import is_staff, text_filters
 
 
 @require_safe
@@ -39,7 +40,11 @@ def problem(request: HttpRequest, deck: str, problem: str) -> HttpResponse:
     found = read_problem(deck, problem, timezone.now())
     if found is None:
         raise Http404("no such problem")
-    sections = [(standing, roofline_chart(found.problem, standing)) for standing in found.standings]
+    start = text_filters(request, ("start",))["start"]
+    sections = [
+        (standing, roofline_chart(found.problem, standing), cut([*standing.ranked, *standing.others], start))
+        for standing in found.standings
+    ]
     return render(request, "problem.html", {"view": found, "problem": found.problem, "sections": sections})
 
 

@@ -7,6 +7,7 @@ from django.views.decorators.http import require_safe
 
 from leaderboard.boards.method import list_rules, read_method
 from leaderboard.boards.releases import list_releases, read_release
+from leaderboard.boards.slices import cut
 from leaderboard.boards.withheld import read_withheld
 from leaderboard.pages.query import text_filters
 
@@ -14,8 +15,10 @@ from leaderboard.pages.query import text_filters
 @require_safe
 def withheld(request: HttpRequest) -> HttpResponse:
     """List every cell whose score is not shown, with its reasons."""
-    filters = text_filters(request, ("board", "reason", "status"))
-    return render(request, "withheld.html", {"view": read_withheld(filters, timezone.now()), "filters": filters})
+    filters = text_filters(request, ("board", "reason", "status", "start"))
+    view = read_withheld(filters, timezone.now())
+    context = {"view": view, "part": cut(view.cells, filters["start"]), "filters": filters}
+    return render(request, "withheld.html", context)
 
 
 @require_safe
@@ -30,7 +33,8 @@ def release(request: HttpRequest, number: int) -> HttpResponse:
     found = read_release(number, timezone.now()) if number < 2**31 else None
     if found is None:
         raise Http404("no such release")
-    return render(request, "release.html", {"view": found, "release": found.release})
+    part = cut(found.changes, text_filters(request, ("start",))["start"])
+    return render(request, "release.html", {"view": found, "release": found.release, "part": part})
 
 
 @require_safe

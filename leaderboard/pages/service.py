@@ -29,4 +29,6 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @require_safe
 def robots(request: HttpRequest) -> HttpResponse:
     """Keep crawlers out of the staff's pages and raw files."""
-    return HttpResponse(f"{ROBOTS}\nSitemap: {settings.SITE_URL}/sitemap.xml\n", content_type="text/plain; charset=utf-8")
+    return HttpResponse(
+        f"{ROBOTS}\nSitemap: {settings.SITE_URL}/sitemap.xml\n", content_type="text/plain; charset=utf-8"
+    )

@@ -196,17 +196,17 @@ def _attempt(line: Line, action: str, act: Act, options: Options) -> None:
             raise PublishingError(f"{options.code or 'no code'} does not block this run")
         with transaction.atomic():
             _act_on(action, line.run, act, options)
-            line.words = _outcome(action, line.run)
+            line.words = _outcome(action, line)
     except PublishingError as error:
         line.refusal = str(error).removeprefix(f"{line.run} ").removeprefix(f"{line.run}: ")
 
 
-def _outcome(action: str, run: Run) -> str:
+def _outcome(action: str, line: Line) -> str:
     if action != "waive":
-        return f"{selection.state_of(run) or 'undecided'} → {WORDS[action]}"
-    (after,) = read_runs([run.pk])
+        return f"{line.seen.state or 'undecided'} → {WORDS[action]}"
+    (after,) = read_runs([line.run.pk])
     rest = ", ".join(after.assessment.blockers)
-    return f"{run.assessment.standing} → {after.assessment.standing}" + (f", still blocked by {rest}" if rest else "")
+    return f"{line.run.assessment.standing} → {after.assessment.standing}" + (f", still blocked by {rest}" if rest else "")
 
 
 def confirm_bulk(action: str, seen: dict[int, Seen], act: Act, options: Options) -> Bulk:
@@ -244,6 +244,17 @@ def _confirm_waiver(bulk: Bulk, act: Act, options: Options) -> None:
         line.words = f"decision {decision.sequence}"
 
 
+# Every kind of change in the order in which it matters, in words.
+KINDS = {
+    "enters": "Enters as a result",
+    "moves": "Moves",
+    "leaves": "Is no longer a result",
+    "changes": "Is withheld or failed for another reason",
+    "appears": "Appears as withheld or failed",
+    "disappears": "Is no longer mentioned",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ReleasePreview:
     """What the next release would hold and change."""
@@ -253,6 +264,12 @@ class ReleasePreview:
     counts: dict[str, int]
     changes: tuple[CellChange, ...]
     runs: dict[int, Run]
+
+    @property
+    def kinds(self) -> list[tuple[str, str, list[CellChange]]]:
+        """The changes by kind: its name, its words, its changes."""
+        by_kind = {kind: [change for change in self.changes if change.kind == kind] for kind in KINDS}
+        return [(kind, KINDS[kind], held) for kind, held in by_kind.items() if held]
 
     @property
     def is_empty(self) -> bool:

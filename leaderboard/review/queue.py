@@ -16,7 +16,13 @@ from leaderboard.changes import describe
 from leaderboard.models import Assessment, Publication, Run
 
 SIZE = 50
-TABS = ("decide", "pending", "blocked", "decided")
+# Each tab with the acts that make sense for many of its runs at once.
+TABS = {
+    "decide": ("approve", "reject", "withdraw"),
+    "pending": ("waive", "reject"),
+    "blocked": ("waive", "reject"),
+    "decided": ("withdraw", "approve", "reject"),
+}
 Standing, State = Assessment.Standing, Publication.State
 _COLUMNS = (
     "pk", "deck_id", "gpu_id", "run_id", "problem__slug", "entrant_id", "ingested_at", "assessment__score",
@@ -120,6 +126,16 @@ class Page:
     def is_last(self) -> bool:
         """Whether nothing follows."""
         return self.number * SIZE >= self.total
+
+    @property
+    def has_places(self) -> bool:
+        """Whether the tab's runs could stand on a board."""
+        return self.tab in ("decide", "pending")
+
+    @property
+    def acts(self) -> tuple[str, ...]:
+        """The acts that make sense for many runs of this tab."""
+        return TABS[self.tab]
 
 
 def read_queue(at: datetime.datetime, filters: Mapping[str, str] | None = None) -> Queue:

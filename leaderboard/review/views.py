@@ -45,7 +45,7 @@ class Failure:
 def queue(request: HttpRequest) -> HttpResponse:
     """Show what waits, what matters most first."""
     filters, now = text_filters(request, FILTERS), timezone.now()
-    tab = request.GET.get("tab", TABS[0])
+    tab = request.GET.get("tab", "decide")
     number = request.GET.get("page", "1")
     is_known = tab in TABS and number.isascii() and number.isdigit() and 1 <= int(number[:6]) == int(number)
     if not is_known:
@@ -56,7 +56,6 @@ def queue(request: HttpRequest) -> HttpResponse:
         "decks": Deck.objects.order_by("slug").values_list("slug", flat=True),
         "gpus": Gpu.objects.order_by("key").values_list("key", flat=True),
         "may_decide": request.user.has_perm(DECIDE),
-        "bulk_actions": [name for name in WORDS if name != "pin"],
     }
     return render(request, "review/queue.html", context)
 

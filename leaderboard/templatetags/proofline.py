@@ -210,6 +210,12 @@ def rule_title(code: str) -> str:
 
 
 @register.filter
+def is_rule(code: str) -> bool:
+    """Tell whether a code is a rule, which then has its place on the method page."""
+    return code in RULES
+
+
+@register.filter
 def severity_word(severity: str) -> str:
     """Return what a finding of a severity does."""
     return _SEVERITIES.get(severity, ("?", severity))[1]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from urllib.parse import urljoin
 
 import pytest
 from django.test import Client
@@ -230,6 +231,37 @@ def test_an_unknown_address_has_a_page_of_its_own(db: None, stranger: Client, ur
 
 def test_pages_only_read(world: World, stranger: Client) -> None:
     assert stranger.post("/runs/").status_code == 405
+
+
+def test_every_link_on_the_site_leads_somewhere(world: World, stranger: Client) -> None:
+    seen: set[str] = set()
+    queue = ["/"]
+    while queue:
+        url = queue.pop()
+        response = stranger.get(url)
+        assert response.status_code == 200, url
+        if "html" not in response.get("Content-Type", ""):
+            continue
+        html = response.content.decode()
+        for href in re.findall(r'<a [^>]*href="([^"]+)"', html):
+            target = urljoin(url, href.replace("&amp;", "&"))
+            path, _, anchor = target.partition("#")
+            assert not (anchor and path == url) or f'id="{anchor}"' in html, f"{url} -> {href}"
+            if path not in seen and path.startswith("/") and not path.startswith(("/api/", "/admin/")):
+                seen.add(path)
+                queue.append(path)
+    assert len(seen) > 40
+
+
+def test_a_long_board_is_shown_in_parts(world: World, add: Add, act: Act, stranger: Client) -> None:
+    for number in range(101):
+        add(f"model-{number:03}", [0.05, 0.06, 0.07, 0.08, 0.09], "reward_hack")
+    publishing.release(act)
+    first = page(stranger, "/boards/hard/H200/")
+    second = page(stranger, "/boards/hard/H200/?start=100")
+    assert "1–100 of 105" in first and 'href="?start=100"' in first
+    assert "101–105 of 105" in second
+    assert "1–100 of 105" in page(stranger, "/boards/hard/H200/?start=9999999999")
 
 
 def test_odd_parameters_are_answered(world: World, stranger: Client) -> None:

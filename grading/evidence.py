@@ -1,0 +1,118 @@
+"""Evidence of a grade: everything that was seen, in a form that newer rules can judge again without a GPU.
+
+Source: docs/grader.md "Evidence".
+"""
+
+import msgspec
+
+EVIDENCE_SCHEMA = 1
+GRADER_VERSION = "1"
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of the candidate.
+
+    group          what the call was for: ``warmup``, ``timed``, ``rotated``, ``repeated_content``, ``same_storage`` ...
+    kind, name     the content's kind and case
+    done_ns        outside clock from ``go`` to the worker's ``done``
+    snap_ns        outside clock from ``go`` to the oracle's copy of the answer
+    claim_ns       what the worker says it measured
+    ratio          largest error over its bound; None = not finite where the reference is, or no answer
+    is_within_deck the deck's own absolute tolerance would have let the answer pass
+    moved          for an edit: how far the reference's answer moved, in tolerances
+    """
+
+    number: int
+    group: str
+    kind: str
+    name: str
+    slot: int
+    done_ns: int
+    snap_ns: int
+    claim_ns: int
+    ratio: float | None
+    bad: int
+    form: str | None
+    hash: str
+    inputs_intact: bool
+    poison_left: int
+    is_within_deck: bool = False
+    class_ratio: float | None = None
+    moved: float | None = None
+    fault: str | None = None
+    fault_text: str | None = None
+
+
+class ShapeEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """One shape in one pass: the calls in order, and the same protocol with a call that does nothing."""
+
+    shape: dict[str, float]
+    noop_done_ns: list[int]
+    noop_snap_ns: list[int]
+    calls: list[Call]
+    census: list[dict[str, str | float | int]] = []
+    floor_ms: float | None = None
+
+
+class PassEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """One pass: a fresh oracle with a fresh secret, a fresh worker, all shapes.
+
+    ended       ``complete``, or what stopped it: ``build``, ``died``, ``timeout``, ``protocol``, ``output``, ``oracle``
+    at          the step at which it stopped
+    isolation   by process, what its jail could and could not do
+    """
+
+    number: int
+    ended: str
+    at: str
+    detail: str
+    signal: int | None
+    commitment: str | None
+    secret: str | None
+    plan_seed: int | None
+    changed_at_import: list[str]
+    changed_at_end: list[str]
+    isolation: dict[str, dict[str, object]]
+    output_bytes: int
+    shapes: list[ShapeEvidence]
+    steps: list[str]
+    writable_inputs: bool = False
+    device_before: dict[str, float | str] | None = None
+    device_after: dict[str, float | str] | None = None
+    calibration_before_ms: float | None = None
+    calibration_after_ms: float | None = None
+    foreign_processes: list[int] = []
+
+
+class Intake(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said about the bundle before anything ran."""
+
+    digest: str
+    files: list[str]
+    refused: list[str]
+    forbidden: list[str]
+    is_exempt: bool
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole grade."""
+
+    schema: int
+    grader_version: str
+    problem: str
+    problem_version: str
+    reference_digest: str
+    device: str
+    device_name: str | None
+    tier: str
+    started_at: str
+    intake: Intake
+    forbidden_calls: list[str]
+    passes: list[PassEvidence]
+    published_ms: list[float | None] = []
+    host: dict[str, object] = {}
+
+
+def read_evidence(data: bytes) -> Evidence:
+    """Return recorded evidence. Raises msgspec.ValidationError."""
+    return msgspec.json.decode(data, type=Evidence)

@@ -1,0 +1,98 @@
+"""The numeric gate: how far an answer may stand from the reference's, relative to the size of its own row.
+
+An element passes when ``|y - ref| <= share * rms(row of ref) + rtol * |ref|``. The decks' fixed absolute tolerances let
+zeros through wherever outputs are small and reject honest rounding wherever they are large; a share of the row's own
+size does neither. Rows are the last dimension.
+
+The defaults follow from the output's type: a bf16 result carries 2^-9 of its own size per rounding, and honest kernels
+round up to three times. Problems whose honest kernels keep bf16 intermediates have an entry of their own.
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """``share`` of the row's root mean square, and the relative part."""
+
+    share: float
+    rtol: float
+
+
+DEFAULTS = {
+    "float64": Gate(1e-9, 1e-9),
+    "float32": Gate(5e-4, 5e-4),
+    "float16": Gate(0.01, 0.005),
+    "bfloat16": Gate(0.03, 0.02),
+}
+# Attention and recurrences: honest kernels feed bf16 probabilities and bf16 states to tensor cores. MoE: three roundings.
+PROBLEMS = {
+    "hard/02_kda_cutlass": Gate(0.12, 0.05),
+    "hard/03_paged_attention": Gate(0.05, 0.03),
+    "hard/05_topk_bitonic": Gate(1e-5, 1e-5),
+    "hard/06_sonic_moe_swiglu": Gate(0.06, 0.03),
+}
+_FLOOR_SHARE = 1e-3
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """How an answer stood: the largest error over its bound (None = not finite where it had to be), and bad elements."""
+
+    ratio: float | None
+    bad: int
+    is_equal: bool
+
+
+def gate_for(problem: str, dtype: str) -> Gate:
+    """Return the gate of an output: exact for whole numbers."""
+    return PROBLEMS.get(problem) or DEFAULTS.get(dtype) or Gate(0.0, 0.0)
+
+
+def compare(expected: "Tensor", actual: "Tensor", gate: Gate) -> Compared:
+    """Compare every element; non-finite ones must stand in the same places and be the same."""
+    import torch
+
+    is_equal = torch.equal(_bytes(expected), _bytes(actual))
+    if not expected.dtype.is_floating_point:
+        bad = int((expected != actual).sum())
+        return Compared(0.0 if bad == 0 else None, bad, is_equal)
+    ref, sol = expected.float(), actual.float()
+    finite = ref.isfinite()
+    same = (finite == sol.isfinite()) & (finite | (ref == sol) | (ref.isnan() & sol.isnan()))
+    safe_ref, safe_sol = ref.where(finite & same, 0.0), sol.where(finite & same, 0.0)
+    bound = bound_of(safe_ref, gate)
+    error = (safe_ref - safe_sol).abs()
+    passed = same & (error <= bound)
+    bad = int((~passed).sum())
+    if not bool(same.all()):
+        return Compared(None, bad, is_equal)
+    ratio = (error / bound.clamp_min(torch.finfo(torch.float32).tiny)).max()
+    return Compared(float(ratio), bad, is_equal)
+
+
+def bound_of(ref: "Tensor", gate: Gate) -> "Tensor":
+    """Return what each element's error may be."""
+    if ref.numel() == 0:
+        return ref
+    rows = ref.double().square().mean(dim=-1, keepdim=True).sqrt() if ref.dim() else ref.abs().double()
+    floor = rows.square().mean().sqrt() * _FLOOR_SHARE
+    return (gate.share * rows.clamp_min(floor) + gate.rtol * ref.abs().double()).float()
+
+
+def class_ratio(exact: "Tensor", reference: "Tensor", actual: "Tensor") -> float | None:
+    """Return the answer's root-mean-square error over that of the reference at its declared precision."""
+    wanted = exact.double()
+    declared = (reference.double() - wanted).square().mean().sqrt()
+    found = (actual.double() - wanted).square().mean().sqrt()
+    ratio = float(found / declared) if float(declared) > 0 else None
+    return ratio if ratio is not None and ratio == ratio and ratio != float("inf") else None
+
+
+def _bytes(tensor: "Tensor") -> "Tensor":
+    import torch
+
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

@@ -1,0 +1,323 @@
+"""The oracle's state: reference and model of a shape, the arenas, and what each slot holds now."""
+
+import hashlib
+import importlib.util
+import inspect
+from dataclasses import dataclass, field
+from time import monotonic
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from grading.oracle.arenas import OracleArena
+from grading.oracle.contents import Content, Source, case_names, edit_one, quiet_seeds, state_of
+from grading.oracle.gates import Compared, Gate, class_ratio, compare, gate_for
+from grading.oracle.secret import Secret
+from grading.worker.doorbell import DONE, SNAPPED, Doorbell
+from grading.worker.protocol import Channel
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+POISONS = (0xFF, 0x7B)
+_EDIT_TRIES = 8
+_EDIT_MOVE = 20.0
+
+
+@dataclass
+class _Slot:
+    arenas: list[OracleArena]
+    content: Content | None = None
+    expected: "list[Tensor]" = field(default_factory=list)
+
+
+class Oracle:
+    """Answers the warden's commands, one after the other."""
+
+    def __init__(self, channel: Channel, bells: tuple[Doorbell, Doorbell], device: str) -> None:
+        torch.use_deterministic_algorithms(mode=False)
+        self._channel = channel
+        self._bell, self._own_bell = bells
+        self._device = device
+        self._secret: Secret | None = None
+        self._reference: Any = None
+        self._facts: dict[str, Any] = {}
+        self._source: Source | None = None
+        self._slots: list[_Slot] = []
+        self._outputs: list[OracleArena] = []
+        self._states: dict[str, OracleArena] = {}
+        self._altered: set[str] = set()
+        self._kept: dict[str, Content] = {}
+        self._in_place: frozenset[int] = frozenset()
+
+    def open(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Load the problem's reference; say which constructor arguments each shape takes."""
+        self._facts = message
+        self._reference = _load(message["reference"])
+        arguments = []
+        for shape in message["shapes"]:
+            self._bind(shape)
+            arguments.append(list(self._reference.get_init_inputs()))
+        return {"event": "opened", "arguments": arguments, "torch": str(torch.__version__)}
+
+    def commit(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Draw the secret now; say its hash."""
+        self._secret = Secret()
+        return {"event": "committed", "commitment": self._secret.commitment, "plan_seed": self._secret.seed("plan")}
+
+    def shape(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Make model and arenas of a shape; the descriptors go with the answer: inputs by slot, outputs, state."""
+        assert self._secret is not None
+        index, reference = int(message["index"]), self._reference
+        self._slots, self._outputs, self._states, self._kept = [], [], {}, {}
+        self._bind(self._facts["shapes"][index])
+        with quiet_seeds(self._secret.seed(f"{index}/first_weights")):
+            model = self._new_model()
+        names = list(inspect.signature(reference.Model.forward).parameters)[1:]
+        stress = {case["name"]: case["scale"] for case in self._facts["stress"]}
+        problem = self._facts["problem"]
+        self._source = Source(problem, reference, model, names, stress, self._secret, str(index), self._device)
+        self._in_place = frozenset(names.index(name) for name in getattr(reference, "IN_PLACE", ()))
+        first = self._source.draw("nominal", "", -1)
+        free = bool(message["writable_inputs"])
+        self._slots = [
+            _Slot([self._arena(t, writable=free or i in self._in_place) for i, t in enumerate(first.inputs)])
+            for _ in range(int(message["slots"]))
+        ]
+        expected = self._run_reference(Content(first.inputs))
+        self._outputs = [self._arena(part, writable=True) for part in expected[: self._answer_parts(expected)]]
+        self._states = {name: self._arena(value, writable=False) for name, value in state_of(model).items()}
+        arenas = [arena for slot in self._slots for arena in slot.arenas] + self._outputs + [*self._states.values()]
+        answer = {
+            "event": "shaped",
+            "inputs": [arena.describe() for arena in self._slots[0].arenas],
+            "outputs": [arena.describe() for arena in self._outputs],
+            "states": [arena.describe() | {"name": name} for name, arena in self._states.items()],
+            "cases": case_names(self._source) | {"stress": list(stress)},
+        }
+        self._channel.send(answer, [arena.descriptor for arena in arenas])
+        for arena in arenas:
+            arena.close_descriptor()
+        return {"event": "sent"}
+
+    def weights(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Draw new weights into the oracle's model and the state arenas."""
+        source, secret = self._need_source(), self._secret
+        assert secret is not None
+        with quiet_seeds(secret.seed(f"{source.prefix}/weights/{message['number']}")):
+            source.model.load_state_dict(self._new_model().state_dict(), strict=True)
+        self._show_state(state_of(source.model))
+        self._altered = set()
+        return {"event": "weighed"}
+
+    def prepare(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Put content into a slot and poison into the outputs; the expected answer is computed first, from copies."""
+        slot, source = self._slots[int(message["slot"])], self._need_source()
+        content, moved = self._content(message, slot)
+        if message["kind"] != "edit" and not (message["kind"] == "same" and slot.expected and not self._in_place):
+            slot.expected = self._run_reference(content)
+        slot.content = content
+        if message["keep"]:
+            self._kept[message["keep"]] = content
+        for arena, tensor in zip(slot.arenas, content.inputs, strict=True):
+            arena.tensor.copy_(tensor)
+        for arena in self._outputs:
+            arena.flat.fill_(POISONS[int(message["number"]) % 2])
+        poke = self._poke(content)
+        self._settle(int(message["flush_bytes"]))
+        return {
+            "event": "prepared",
+            "poke": poke,
+            "moved": moved,
+            "poison": POISONS[int(message["number"]) % 2],
+            "state": bool(source.names),
+        }
+
+    def judge(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Wait for the worker's answer, copy the arena at once, then compare."""
+        number, slot = int(message["number"]), self._slots[int(message["slot"])]
+        self._bell.wait(DONE, number, monotonic() + float(message["seconds"]))
+        copies = [arena.tensor.clone() for arena in self._outputs]
+        self._settle(0)
+        self._own_bell.ring(SNAPPED, number)
+        if message["noop"]:
+            return {"event": "judged", "number": number}
+        return {"event": "judged", "number": number} | self._verdict(slot, copies, number)
+
+    def reveal(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Say the secret; the worker has ended."""
+        return {"event": "revealed", "secret": self._secret.reveal() if self._secret else None}
+
+    def _verdict(self, slot: _Slot, copies: "list[Tensor]", number: int) -> dict[str, Any]:
+        content = slot.content
+        assert content is not None
+        hashed = hashlib.sha256(b"".join(_raw(copy) for copy in copies)).hexdigest()
+        pieces = self._pieces(content, slot, copies)
+        worst, bad, form = 0.0, 0, None
+        is_finite = True
+        try:
+            for wanted, found, gate in pieces:
+                result = self._compare(wanted, found, gate, content)
+                bad += result.bad
+                is_finite &= result.ratio is not None
+                worst = max(worst, result.ratio or 0.0)
+            getattr(self._reference, "check_structure", _accept)(_as_answer(copies))
+        except ValueError as error:
+            form, bad = str(error)[:300], max(bad, 1)
+        return {
+            "ratio": worst if is_finite else None,
+            "bad": bad,
+            "form": form,
+            "hash": hashed,
+            "inputs_intact": self._inputs_intact(slot, content),
+            "poison_left": self._poison_left(slot, copies, POISONS[number % 2]),
+            "class_ratio": self._class_ratio(content, slot, copies),
+        }
+
+    def _compare(self, wanted: "Tensor", found: "Tensor", gate: Gate, content: Content) -> Compared:
+        if wanted.shape != found.shape:
+            raise ValueError(f"shape {tuple(found.shape)} instead of {tuple(wanted.shape)}")
+        result = compare(wanted, found, gate)
+        if content.is_exact and not result.is_equal:
+            unequal = int((wanted != found).sum()) or 1
+            return Compared(None if result.ratio is None else max(result.ratio, 2.0), unequal, is_equal=False)
+        return result
+
+    def _pieces(self, content: Content, slot: _Slot, copies: "list[Tensor]") -> "list[tuple[Tensor, Tensor, Gate]]":
+        """Return what is compared: the parts that the reference names, else every part, and state changed in place."""
+        problem, parts = self._facts["problem"], len(copies)
+        pairs = list(zip(slot.expected[:parts], copies, strict=True))
+        if hasattr(self._reference, "compared_parts"):
+            named = self._reference.compared_parts(content.inputs, _as_answer(slot.expected[:parts]), _as_answer(copies))
+            pairs = [(wanted, found) for _, wanted, found in named]
+        places = sorted(self._in_place)
+        pairs += [(slot.expected[parts + i], slot.arenas[place].tensor) for i, place in enumerate(places)]
+        return [(wanted, found, gate_for(problem, str(wanted.dtype)[6:])) for wanted, found in pairs]
+
+    def _class_ratio(self, content: Content, slot: _Slot, copies: "list[Tensor]") -> float | None:
+        if not hasattr(self._reference, "exact_forward") or content.is_exact or content.state:
+            return None
+        exact = self._reference.exact_forward(self._need_source().model, *content.inputs)
+        return class_ratio(exact, slot.expected[0], copies[0])
+
+    def _inputs_intact(self, slot: _Slot, content: Content) -> bool:
+        pairs = enumerate(zip(slot.arenas, content.inputs, strict=True))
+        kept = [(arena.flat, _flat(tensor)) for i, (arena, tensor) in pairs if i not in self._in_place]
+        return all(torch.equal(now, before) for now, before in kept)
+
+    def _poison_left(self, slot: _Slot, copies: "list[Tensor]", byte: int) -> int:
+        """Return how many bytes still hold the pattern where the reference has another value."""
+        pairs = zip(copies, slot.expected[: len(copies)], strict=True)
+        return sum(int(((_flat(c) == byte) & (_flat(e) != byte)).sum()) for c, e in pairs if bool((_flat(c) == byte).all()))
+
+    def _content(self, message: dict[str, Any], slot: _Slot) -> tuple[Content, float | None]:
+        kind, source = message["kind"], self._need_source()
+        if kind == "label":
+            return self._kept[message["name"]], None
+        if kind == "same":
+            assert slot.content is not None
+            return slot.content, None
+        if kind == "edit":
+            return self._edited(message, slot)
+        return source.draw(kind, message["name"], int(message["index"])), None
+
+    def _edited(self, message: dict[str, Any], slot: _Slot) -> tuple[Content, float | None]:
+        """Return the slot's content with one edit that moves the reference's answer by a multiple of the tolerance."""
+        assert slot.content is not None and self._secret is not None
+        rng = self._secret.rng(f"{self._need_source().prefix}/edit/{message['index']}")
+        moved: float | None = 0.0
+        for _ in range(_EDIT_TRIES):
+            content = Content(edit_one(slot.content.inputs, rng, self._in_place))
+            expected = self._run_reference(content)
+            gates = [gate_for(self._facts["problem"], str(part.dtype)[6:]) for part in expected]
+            results = [compare(old, new, gate) for old, new, gate in zip(slot.expected, expected, gates, strict=True)]
+            ratios = [result.ratio for result in results]
+            moved = None if None in ratios else max(ratio or 0.0 for ratio in ratios)
+            if moved is None or moved >= _EDIT_MOVE:
+                break
+        slot.expected = expected
+        return content, moved
+
+    def _run_reference(self, content: Content) -> "list[Tensor]":
+        """Return the reference's answer as parts, then the inputs that it changed in place."""
+        model = self._need_source().model
+        inputs = [tensor.clone() for tensor in content.inputs]
+        kept = {name: state_of(model)[name].clone() for name in content.state}
+        with torch.no_grad():
+            for name, value in content.state.items():
+                state_of(model)[name].copy_(value)
+            answer = model(*inputs)
+            for name, value in kept.items():
+                state_of(model)[name].copy_(value)
+        parts = list(answer) if isinstance(answer, tuple | list) else [answer]
+        return [part.detach().clone() for part in parts] + [inputs[place] for place in sorted(self._in_place)]
+
+    def _poke(self, content: Content) -> list[str]:
+        """Put the state that a content asks for into the arenas; return the entries that the worker must rewrite."""
+        own = state_of(self._need_source().model)
+        changed = sorted(set(content.state) | self._altered)
+        self._show_state({name: content.state.get(name, own[name]) for name in changed})
+        self._altered = set(content.state)
+        return changed
+
+    def _show_state(self, state: "dict[str, Tensor]") -> None:
+        for name, value in state.items():
+            self._states[name].tensor.copy_(value)
+
+    def _settle(self, flush_bytes: int) -> None:
+        """Evict the L2 cache from this process, and wait; nothing to do on a processor."""
+        if self._device == "cpu":
+            return
+        if flush_bytes:
+            if not hasattr(self, "_flush"):
+                self._flush = torch.empty(flush_bytes // 4, dtype=torch.float32, device=self._device)
+            self._flush.zero_()
+        torch.cuda.synchronize()
+
+    def _new_model(self) -> Any:
+        unseeded = getattr(self._reference, "UNSEEDED_WEIGHTS", False)
+        with torch.device(self._device if unseeded else "cpu"):
+            return self._reference.Model(*self._reference.get_init_inputs()).to(self._device).eval()
+
+    def _arena(self, like: "Tensor", *, writable: bool) -> OracleArena:
+        return OracleArena(like, self._device, writable=writable)
+
+    def _answer_parts(self, expected: "list[Tensor]") -> int:
+        return len(expected) - len(self._in_place)
+
+    def _bind(self, shape: dict[str, Any]) -> None:
+        for key, value in shape.items():
+            name = key if hasattr(self._reference, key) else key.upper()
+            if not hasattr(self._reference, name):
+                raise AttributeError(f"reference has neither {key!r} nor {key.upper()!r}")
+            setattr(self._reference, name, int(value))
+
+    def _need_source(self) -> Source:
+        assert self._source is not None, "no shape is open"
+        return self._source
+
+
+def _load(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _as_answer(parts: "list[Tensor]") -> Any:
+    return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def _accept(answer: Any) -> None:
+    """Accept any output: the reference has no further structure to ask for."""
+
+
+def _flat(tensor: "Tensor") -> "Tensor":
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _raw(tensor: "Tensor") -> bytes:
+    data: bytes = _flat(tensor).cpu().numpy().tobytes() if tensor.numel() else b""
+    return data

@@ -1,0 +1,256 @@
+"""The verdict of a grade, from its evidence alone: pure functions, so that evidence can be judged again by newer rules.
+
+Every rule that fires is listed with its numbers. Only ``incorrect`` and ``integrity`` remove a result without a person;
+``integrity`` needs two passes that agree. Suspicions open an audit and never more.
+
+Source: docs/grader.md "Verdicts".
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from grading.evidence import Call, Evidence, PassEvidence, ShapeEvidence
+from grading.verdict_timing import TimingRule, judge_timing
+
+RULES_VERSION = "1"
+Word = Literal[
+    "verified", "verified_note", "not_reproduced", "incorrect", "integrity", "needs_audit", "inconclusive"
+]
+EXIT_CODES: dict[Word, int] = {
+    "verified": 0,
+    "verified_note": 0,
+    "not_reproduced": 1,
+    "incorrect": 1,
+    "integrity": 2,
+    "needs_audit": 3,
+    "inconclusive": 4,
+}
+_GRAVEST: tuple[Word, ...] = (
+    "integrity",
+    "incorrect",
+    "inconclusive",
+    "needs_audit",
+    "not_reproduced",
+    "verified_note",
+)
+_GROUP_RULES = {
+    "warmup": "P1.fresh",
+    "fresh": "P1.fresh",
+    "timed": "P6.timed",
+    "recalled": "P6.timed",
+    "rotated": "P3.addresses",
+    "addresses": "P3.addresses",
+    "renewed": "P3.renewed",
+    "same_storage": "P2a.rewrite",
+    "new_weights": "P2a.weights",
+    "silent_rewrite": "P2b.silent_rewrite",
+    "edit": "P2c.edit",
+    "repeat": "P4.repeat",
+    "stress": "P14.stress",
+    "structural": "P14.structural",
+    "camouflage": "P14.camouflage",
+    "exact": "P16.exact",
+}
+_FORGED_FORMS = ("type:", "attributes:")
+_ENDED = {
+    "build": "grade.build",
+    "died": "grade.worker_ended",
+    "timeout": "grade.timeout",
+    "output": "grade.output",
+    "oracle": "grade.oracle",
+    "device": "grade.device",
+}
+_CLASS_NOTE, _CLASS_AUDIT = 1.5, 4.0
+_CENSUS_SHARE = 0.05
+_NEEDED = frozenset({"mount", "pid", "net", "ipc", "uts"})
+
+
+class Fired(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that fired in a pass: what it would mean, in one sentence, with its numbers."""
+
+    rule: str
+    word: Word
+    message: str
+    in_pass: int
+    shape: int | None = None
+    count: int = 1
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The word, every rule that fired, and how well the host isolated the candidate (A, B or C)."""
+
+    word: Word
+    fired: list[Fired]
+    isolation: str
+    rules_version: str = RULES_VERSION
+
+    @property
+    def exit_code(self) -> int:
+        """Return the exit status of the ``grade`` command."""
+        return EXIT_CODES[self.word]
+
+    def rules(self) -> set[str]:
+        """Return the names of the rules that fired."""
+        return {item.rule for item in self.fired}
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Return the verdict on a whole grade."""
+    fired = list(_judge_intake(evidence))
+    for taken in evidence.passes:
+        fired += _judge_pass(evidence, taken)
+    fired = _settle_integrity(fired, evidence.passes)
+    tier = isolation_tier(evidence.passes)
+    words = {item.word for item in fired}
+    word: Word = next((candidate for candidate in _GRAVEST if candidate in words), "verified")
+    if word in ("verified", "verified_note") and (tier == "C" or not evidence.passes):
+        message = "this host cannot keep a candidate from its grader; see doctor"
+        fired.append(Fired(rule="host.isolation", word="inconclusive", message=message, in_pass=1))
+        word = "inconclusive"
+    return Verdict(word=word, fired=fired, isolation=tier)
+
+
+def isolation_tier(passes: list[PassEvidence]) -> str:
+    """Return A when the worker had namespaces, a root and a user of its own and filtered calls, B with less, C with none."""
+    reports = [taken.isolation.get("worker", {}) for taken in passes]
+    if not reports or not all(reports):
+        return "C"
+    tiers = []
+    for report in reports:
+        names = report.get("namespaces")
+        held = _NEEDED & set(names if isinstance(names, list) else ())
+        is_full = held == _NEEDED and report.get("root") == "own" and report.get("uid") != 0 and "seccomp" in report
+        tiers.append("A" if is_full else "B" if {"mount", "pid", "net"} <= held else "C")
+    return max(tiers)
+
+
+def has_integrity_lead(taken: PassEvidence) -> bool:
+    """Tell whether a pass fired a rule that only a second pass can confirm."""
+    rules = [*_judge_end(taken), *(item for index, shape in enumerate(taken.shapes) for item in _judge_calls(taken, index, shape))]
+    timing = [item for shape in taken.shapes for item in judge_timing(shape, [], is_gpu=False)]
+    return any(item.word == "integrity" for item in rules) or any(item.word == "integrity" for item in timing)
+
+
+def _judge_intake(evidence: Evidence) -> Iterator[Fired]:
+    for reason in evidence.intake.refused:
+        yield Fired(rule="P19.bundle", word="inconclusive", message=f"bundle refused: {reason}", in_pass=0)
+    for use in evidence.intake.forbidden:
+        message = f"uses what the deck forbids: {use}"
+        yield Fired(rule="rules.forbidden", word="incorrect", message=message, in_pass=0)
+
+
+def _judge_pass(evidence: Evidence, taken: PassEvidence) -> Iterator[Fired]:
+    yield from _judge_end(taken)
+    for index, shape in enumerate(taken.shapes):
+        yield from _judge_calls(taken, index, shape)
+        yield from _judge_class(taken, index, shape)
+        if not evidence.intake.is_exempt:
+            yield from _judge_census(evidence, taken, index, shape)
+        published = evidence.published_ms[index : index + 1]
+        for item in judge_timing(shape, published, is_gpu=evidence.device != "cpu"):
+            yield _from_timing(item, taken.number, index)
+    yield from _judge_calibration(taken)
+
+
+def _judge_end(taken: PassEvidence) -> Iterator[Fired]:
+    if taken.ended == "complete":
+        return
+    message = f"the pass ended at {taken.at!r}: {taken.detail[:300]}"
+    if taken.ended == "protocol":
+        yield Fired(rule="P20.protocol", word="integrity", message=message, in_pass=taken.number)
+        return
+    rule = _ENDED.get(taken.ended, "grade.ended")
+    yield Fired(rule=rule, word="inconclusive", message=message, in_pass=taken.number)
+
+
+def _judge_calls(taken: PassEvidence, index: int, shape: ShapeEvidence) -> Iterator[Fired]:
+    """Yield one item per rule, with the count of calls that broke it and the first of them in words."""
+    found: dict[str, list[tuple[Call, Word, str]]] = {}
+    for call in shape.calls:
+        for rule, word, message in _faults(call):
+            found.setdefault(rule, []).append((call, word, message))
+    for rule, items in found.items():
+        call, word, message = items[0]
+        where = f"call {call.number} ({call.group}{' ' + call.name if call.name else ''}): {message}"
+        yield Fired(rule=rule, word=word, message=where, in_pass=taken.number, shape=index, count=len(items))
+
+
+def _faults(call: Call) -> Iterator[tuple[str, Word, str]]:
+    if not call.inputs_intact:
+        yield "P9.input_written", "integrity", "the inputs were written to"
+    if call.fault == "output" and call.fault_text and call.fault_text.startswith(_FORGED_FORMS):
+        yield "E31.type", "integrity", f"the answer is no plain tensor: {call.fault_text}"
+        return
+    if call.fault == "output":
+        yield "E30.form", "incorrect", f"the answer has another form: {call.fault_text}"
+        return
+    if call.fault is not None:
+        yield _GROUP_RULES[call.group], "incorrect", f"the call raised {call.fault_text}"
+        return
+    is_right = call.bad == 0 and call.form is None and call.ratio is not None and call.ratio <= 1.0
+    if is_right:
+        return
+    if call.poison_left:
+        yield "P4.poison", "incorrect", f"{call.poison_left} bytes of the answer still hold the poison"
+    size = "not finite where the reference is" if call.ratio is None else f"largest error {call.ratio:.3g} tolerances"
+    message = call.form or f"{call.bad} elements are wrong, {size}"
+    yield _GROUP_RULES[call.group], "incorrect", message
+    if call.is_within_deck:
+        yield "P16.scale", "incorrect", f"passes the deck's absolute tolerance only because values are small: {size}"
+
+
+def _judge_class(taken: PassEvidence, index: int, shape: ShapeEvidence) -> Iterator[Fired]:
+    ratios = sorted(call.class_ratio for call in shape.calls if call.class_ratio is not None and call.kind == "nominal")
+    if not ratios:
+        return
+    middle = ratios[len(ratios) // 2]
+    message = f"error is {middle:.2f} times that of the declared precision"
+    if middle > _CLASS_AUDIT:
+        yield Fired(rule="P16.class", word="needs_audit", message=message, in_pass=taken.number, shape=index)
+    elif middle > _CLASS_NOTE:
+        yield Fired(rule="P16.class", word="verified_note", message=message, in_pass=taken.number, shape=index)
+
+
+def _judge_census(evidence: Evidence, taken: PassEvidence, index: int, shape: ShapeEvidence) -> Iterator[Fired]:
+    names = {call.rpartition(".")[2] for call in evidence.forbidden_calls}
+    for row in shape.census:
+        operation, share = str(row["name"]).rpartition("::")[2], float(row["share"])
+        if operation in names and share >= _CENSUS_SHARE:
+            message = f"{row['name']} took {share:.0%} of the call; the deck forbids it"
+            yield Fired(rule="P17.census", word="needs_audit", message=message, in_pass=taken.number, shape=index)
+
+
+def _judge_calibration(taken: PassEvidence) -> Iterator[Fired]:
+    before, after = taken.calibration_before_ms, taken.calibration_after_ms
+    if before is not None and after is not None and not 0.98 <= after / before <= 1.02:
+        message = f"the calibration kernel took {before:.4f} ms before and {after:.4f} ms after"
+        yield Fired(rule="P22.calibration", word="inconclusive", message=message, in_pass=taken.number)
+    if taken.foreign_processes:
+        message = f"other processes used the GPU: {taken.foreign_processes[:5]}"
+        yield Fired(rule="P21.foreign_process", word="inconclusive", message=message, in_pass=taken.number)
+
+
+def _from_timing(item: TimingRule, number: int, index: int) -> Fired:
+    word: Word = item.word
+    return Fired(rule=item.rule, word=word, message=item.message, in_pass=number, shape=index)
+
+
+def _settle_integrity(fired: list[Fired], passes: list[PassEvidence]) -> list[Fired]:
+    """Let an accusation stand only where two passes agree; one alone opens an audit.
+
+    A worker that died of a write to read-only memory agrees with a pass in which the write was let through and seen.
+    """
+    agreeing: dict[str, set[int]] = {}
+    for item in fired:
+        if item.word == "integrity":
+            agreeing.setdefault(item.rule, set()).add(item.in_pass)
+    faulted = {taken.number for taken in passes if taken.ended == "died" and taken.signal is not None}
+    if "P9.input_written" in agreeing:
+        agreeing["P9.input_written"] |= faulted
+    settled = []
+    for item in fired:
+        is_alone = item.word == "integrity" and len(agreeing[item.rule]) < 2
+        settled.append(msgspec.structs.replace(item, word="needs_audit") if is_alone else item)
+    return settled

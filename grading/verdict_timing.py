@@ -1,0 +1,187 @@
+"""Timing rules T1 to T8, as pure functions on recorded samples.
+
+The event time is the worker's claim; the outside time is the warden's own clock from ``go`` to the oracle's copy of the
+answer, less the same protocol with a call that does nothing. On a processor only T1 is judged: its clocks are shared with
+everything else on the host, so a spread says nothing about the candidate.
+
+Source: docs/grader.md "Timing rules".
+"""
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from grading.evidence import Call, ShapeEvidence
+
+US = 1000.0
+OUTSIDE_SLACK_NS = 60 * US
+SETTLE_SLACK_NS = 30 * US
+OUTSIDE_FAIL, OUTSIDE_AUDIT = 1.5, 1.25
+SPREAD, CLUSTER_GAP, CLUSTER_SHARE = 1.25, 1.3, 0.1
+AGREES, AGREES_SLACK_MS, SLOWER = 1.05, 0.003, 1.15
+PARITY, ROTATED, DRIFT = 1.25, 1.1, 0.10
+FLOOR_FAIL, FLOOR_AUDIT = 0.97, 1.09
+_LEAST = 8
+TimingWord = Literal["integrity", "needs_audit", "not_reproduced", "verified_note"]
+
+
+class TimingRule(msgspec.Struct, frozen=True):
+    """A timing rule that fired."""
+
+    rule: str
+    word: TimingWord
+    message: str
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The times of one shape in milliseconds: the claims' median, mean and percentiles, and the outside median."""
+
+    median_ms: float
+    mean_ms: float
+    p5_ms: float
+    p95_ms: float
+    outside_ms: float
+    noop_ms: float
+    samples: int
+
+
+def summarise(shape: ShapeEvidence) -> Summary | None:
+    """Return the times of a shape, or None when no timed call came to an answer."""
+    timed = _timed(shape)
+    if not timed or not shape.noop_snap_ns:
+        return None
+    claims = sorted(call.claim_ns / 1e6 for call in timed)
+    noop = statistics.median(shape.noop_snap_ns)
+    return Summary(
+        median_ms=statistics.median(claims),
+        mean_ms=statistics.fmean(claims),
+        p5_ms=quantile(claims, 0.05),
+        p95_ms=quantile(claims, 0.95),
+        outside_ms=(statistics.median(call.snap_ns for call in timed) - noop) / 1e6,
+        noop_ms=noop / 1e6,
+        samples=len(claims),
+    )
+
+
+def judge_timing(
+    shape: ShapeEvidence, published_ms: Sequence[float | None], *, is_gpu: bool
+) -> Iterator[TimingRule]:
+    """Yield the timing rules that fire on one shape of one pass."""
+    timed = _timed(shape)
+    if len(timed) < _LEAST or len(shape.noop_snap_ns) < 3:
+        return
+    yield from judge_outside(timed, shape.noop_snap_ns)
+    if not is_gpu:
+        return
+    yield from judge_settle(timed, shape)
+    yield from judge_distribution([call.claim_ns for call in timed])
+    yield from judge_classes(shape)
+    yield from judge_halves([call.claim_ns for call in timed])
+    if shape.floor_ms:
+        yield from judge_floor(statistics.median(call.claim_ns for call in timed) / 1e6, shape.floor_ms)
+    if published_ms and published_ms[0] is not None:
+        yield from judge_agreement(statistics.median(call.claim_ns for call in timed) / 1e6, published_ms[0])
+
+
+def judge_outside(timed: Sequence[Call], noop_snap_ns: Sequence[int]) -> Iterator[TimingRule]:
+    """T1: the outside clock may not exceed the claim by more than the protocol's own spread explains."""
+    noop = sorted(noop_snap_ns)
+    spread = quantile(noop, 0.95) - quantile(noop, 0.5)
+    slack = OUTSIDE_SLACK_NS + spread
+    event = statistics.median(call.claim_ns for call in timed)
+    outside = statistics.median(call.snap_ns for call in timed) - quantile(noop, 0.5)
+    message = f"claimed {event / 1e6:.4f} ms, outside clock {outside / 1e6:.4f} ms, slack {slack / 1e6:.4f} ms"
+    if outside > OUTSIDE_FAIL * event + slack:
+        yield TimingRule("T1.outside", "integrity", message)
+    elif outside > OUTSIDE_AUDIT * event + slack:
+        yield TimingRule("T1.outside", "needs_audit", message)
+
+
+def judge_settle(timed: Sequence[Call], shape: ShapeEvidence) -> Iterator[TimingRule]:
+    """T8: work that outlives ``done`` shows as a longer wait for the oracle's copy."""
+    waits = statistics.median(call.snap_ns - call.done_ns for call in timed)
+    pairs = zip(shape.noop_snap_ns, shape.noop_done_ns, strict=True)
+    plain = statistics.median(snap - done for snap, done in pairs)
+    if waits - plain > SETTLE_SLACK_NS:
+        excess = (waits - plain) / US
+        yield TimingRule("T8.settle", "integrity", f"the answer settled {excess:.0f} us later than with a no-op")
+
+
+def judge_distribution(claims_ns: Sequence[float]) -> Iterator[TimingRule]:
+    """T2: a mean far above the median, or two clusters, means that calls do not all do the same work."""
+    ordered = sorted(claims_ns)
+    middle = statistics.median(ordered)
+    if middle > 0 and statistics.fmean(ordered) / middle > SPREAD:
+        yield TimingRule("T2.spread", "needs_audit", f"mean over median is {statistics.fmean(ordered) / middle:.2f}")
+    elif (split := find_split(ordered)) is not None:
+        yield TimingRule("T2.clusters", "needs_audit", f"two clusters of times, {split:.0%} of the calls in the lower one")
+
+
+def find_split(ordered: Sequence[float]) -> float | None:
+    """Return the lower cluster's share when sorted times fall into two clusters that each hold a tenth, else None."""
+    least = max(2, int(len(ordered) * CLUSTER_SHARE))
+    for place in range(least, len(ordered) - least + 1):
+        low, high = ordered[place - 1], ordered[place]
+        if low > 0 and high / low > CLUSTER_GAP:
+            return place / len(ordered)
+    return None
+
+
+def judge_classes(shape: ShapeEvidence) -> Iterator[TimingRule]:
+    """T4 and T5: value classes against nominal content, rotating addresses against a fixed one."""
+    times = {group: _median_of(shape, group) for group in ("timed", "stress", "structural", "rotated", "recalled")}
+    nominal = times["timed"]
+    if not nominal:
+        return
+    for group, word in (("stress", "needs_audit"), ("structural", "verified_note")):
+        value = times[group]
+        if value and value > PARITY * nominal:
+            yield TimingRule("T4.parity", word, f"{group} content takes {value / nominal:.2f} times as long")  # type: ignore[arg-type]
+    if times["rotated"] and times["rotated"] > ROTATED * nominal:
+        message = f"rotating addresses take {times['rotated'] / nominal:.2f} times as long as a fixed one"
+        yield TimingRule("T5.rotated", "needs_audit", message)
+    if times["recalled"] and times["recalled"] < (1 - DRIFT) * nominal:
+        message = f"known content takes {times['recalled'] / nominal:.2f} of the time of new content"
+        yield TimingRule("T7.known_content", "needs_audit", message)
+
+
+def judge_halves(claims_ns: Sequence[float]) -> Iterator[TimingRule]:
+    """T7: the second half of the calls against the first; hot silicon is slower, so this is a note."""
+    half = len(claims_ns) // 2
+    first, second = statistics.median(claims_ns[:half]), statistics.median(claims_ns[half:])
+    if first > 0 and abs(second / first - 1) > DRIFT:
+        yield TimingRule("T7.halves", "verified_note", f"the second half took {second / first:.2f} times the first")
+
+
+def judge_floor(median_ms: float, floor_ms: float) -> Iterator[TimingRule]:
+    """T6: nothing is faster than its unavoidable bytes and operations."""
+    message = f"{median_ms:.4f} ms against a physical floor of {floor_ms:.4f} ms"
+    if median_ms < FLOOR_FAIL * floor_ms:
+        yield TimingRule("T6.floor", "integrity", message)
+    elif median_ms < FLOOR_AUDIT * floor_ms:
+        yield TimingRule("T6.floor", "needs_audit", message)
+
+
+def judge_agreement(median_ms: float, published_ms: float) -> Iterator[TimingRule]:
+    """T3: the measured time against the published one."""
+    message = f"measured {median_ms:.4f} ms, published {published_ms:.4f} ms"
+    if median_ms > published_ms * SLOWER + AGREES_SLACK_MS:
+        yield TimingRule("T3.agreement", "not_reproduced", message)
+    elif median_ms > published_ms * AGREES + AGREES_SLACK_MS:
+        yield TimingRule("T3.agreement", "verified_note", message)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Return a quantile of sorted values, the nearest one at or above."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _timed(shape: ShapeEvidence) -> list[Call]:
+    return [call for call in shape.calls if call.group == "timed" and call.fault is None]
+
+
+def _median_of(shape: ShapeEvidence, group: str) -> float | None:
+    values = [call.claim_ns for call in shape.calls if call.group == group and call.fault is None]
+    return statistics.median(values) if len(values) >= 3 else None

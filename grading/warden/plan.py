@@ -1,0 +1,121 @@
+"""Which calls a shape gets, and in which order: the correctness battery and the timed calls in one shuffled sequence.
+
+The order is drawn from the secret after the candidate was imported, so that "check" and "bench" exist for nobody.
+Steps of one group keep their order; groups are shuffled, except that warm-up comes first.
+"""
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call, or with kind ``weights`` a new set of weights.
+
+    bump   an in-place operation moves the inputs' version counters, as an honest caller's rewrite does
+    renew  the worker drops its tensors over the slot and makes new ones
+    keep   remember the content under a label
+    """
+
+    group: str
+    kind: str
+    name: str = ""
+    slot: int = 0
+    bump: bool = True
+    renew: bool = False
+    keep: str = ""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a tier does per shape."""
+
+    seeds: int
+    edits: int
+    timed: int
+    rotated: int
+    repeated: int
+    noops: int
+    cases: int
+    warmup: tuple[int, int]
+    slots: int
+    passes: int
+    has_census: bool
+
+
+QUICK = Effort(3, 6, 20, 4, 4, 12, 8, (3, 6), 3, 1, False)
+FULL = Effort(3, 20, 60, 12, 8, 30, 8, (8, 24), 4, 2, True)
+QUICK_GPU = Effort(3, 6, 60, 8, 8, 40, 8, (3, 6), 3, 1, False)
+FULL_GPU = Effort(3, 20, 200, 20, 16, 60, 8, (8, 24), 4, 2, True)
+
+
+def effort_of(tier: str, device: str) -> Effort:
+    """Return what a tier does on a device."""
+    if device == "cpu":
+        return FULL if tier == "full" else QUICK
+    return FULL_GPU if tier == "full" else QUICK_GPU
+
+
+def plan_calls(effort: Effort, cases: Mapping[str, list[str]], rng: random.Random) -> Iterator[Step]:
+    """Yield the calls of one shape.
+
+    cases  the names of the problem's cases by kind: ``structural``, ``camouflage``, ``exact``, ``stress``
+    """
+    slots = effort.slots
+    yield Step("weights", "weights")
+    for number in range(rng.randint(*effort.warmup)):
+        yield Step("warmup", "nominal", slot=number % slots)
+    groups = [[Step("fresh", "nominal")] for _ in range(effort.seeds)]
+    groups += [[Step("timed", "nominal")] for _ in range(effort.timed)]
+    groups += [[Step("rotated", "nominal", slot=rng.randrange(1, slots))] for _ in range(effort.rotated)]
+    for kind in ("stress", "structural", "camouflage", "exact"):
+        groups += [[Step(kind, kind, name)] for name in cases.get(kind, [])[: effort.cases]]
+    groups += [_same_storage(), _edits(effort.edits), _addresses(), _repeat(), _recalled(effort.repeated)]
+    rng.shuffle(groups)
+    groups.insert(rng.randrange(len(groups) // 3, len(groups)), _new_weights())
+    for group in groups:
+        yield from group
+
+
+def _new_weights() -> list[Step]:
+    return [Step("weights", "weights"), Step("new_weights", "nominal"), Step("new_weights", "nominal", slot=1)]
+
+
+def _same_storage() -> list[Step]:
+    """P2a moves the version counters, P2b leaves everything but the contents as it was."""
+    return [
+        Step("same_storage", "nominal"),
+        Step("same_storage", "nominal"),
+        Step("silent_rewrite", "nominal", bump=False),
+        Step("silent_rewrite", "nominal", bump=False),
+    ]
+
+
+def _edits(count: int) -> list[Step]:
+    return [Step("same_storage", "nominal"), *(Step("edit", "edit", bump=False) for _ in range(count))]
+
+
+def _addresses() -> list[Step]:
+    """A, B, A, B at two addresses, then swapped; the last ones over new tensor objects at old addresses."""
+    return [
+        Step("addresses", "nominal", keep="A"),
+        Step("addresses", "nominal", slot=1, keep="B"),
+        Step("addresses", "label", "A"),
+        Step("addresses", "label", "B", slot=1),
+        Step("addresses", "label", "B"),
+        Step("addresses", "label", "A", slot=1),
+        Step("renewed", "nominal", renew=True),
+        Step("renewed", "nominal", renew=True),
+        Step("renewed", "nominal", slot=1, renew=True),
+    ]
+
+
+def _repeat() -> list[Step]:
+    """One content five times more, under both poisons: the answers must agree."""
+    return [Step("repeat", "nominal"), *(Step("repeat", "same") for _ in range(5))]
+
+
+def _recalled(count: int) -> list[Step]:
+    """Known contents again, to see whether known ones run faster."""
+    return [Step("timed", "nominal", keep="again"), *(Step("recalled", "label", "again") for _ in range(count))]
