@@ -15,9 +15,7 @@ from grading.evidence import Call, Evidence, PassEvidence, ShapeEvidence
 from grading.verdict_timing import TimingRule, judge_timing
 
 RULES_VERSION = "1"
-Word = Literal[
-    "verified", "verified_note", "not_reproduced", "incorrect", "integrity", "needs_audit", "inconclusive"
-]
+Word = Literal["verified", "verified_note", "not_reproduced", "incorrect", "integrity", "needs_audit", "inconclusive"]
 EXIT_CODES: dict[Word, int] = {
     "verified": 0,
     "verified_note": 0,
@@ -113,7 +111,7 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def isolation_tier(passes: list[PassEvidence]) -> str:
-    """Return A when the worker had namespaces, a root and a user of its own and filtered calls, B with less, C with none."""
+    """Return A with namespaces, a root, a user and a call filter of the worker's own, B with less, C with too little."""
     reports = [taken.isolation.get("worker", {}) for taken in passes]
     if not reports or not all(reports):
         return "C"
@@ -128,7 +126,10 @@ def isolation_tier(passes: list[PassEvidence]) -> str:
 
 def has_integrity_lead(taken: PassEvidence) -> bool:
     """Tell whether a pass fired a rule that only a second pass can confirm."""
-    rules = [*_judge_end(taken), *(item for index, shape in enumerate(taken.shapes) for item in _judge_calls(taken, index, shape))]
+    rules = [
+        *_judge_end(taken),
+        *(item for index, shape in enumerate(taken.shapes) for item in _judge_calls(taken, index, shape)),
+    ]
     timing = [item for shape in taken.shapes for item in judge_timing(shape, [], is_gpu=False)]
     return any(item.word == "integrity" for item in rules) or any(item.word == "integrity" for item in timing)
 
@@ -249,8 +250,15 @@ def _settle_integrity(fired: list[Fired], passes: list[PassEvidence]) -> list[Fi
     faulted = {taken.number for taken in passes if taken.ended == "died" and taken.signal is not None}
     if "P9.input_written" in agreeing:
         agreeing["P9.input_written"] |= faulted
+    seen = {(item.rule, item.word, item.shape, item.in_pass) for item in fired}
     settled = []
     for item in fired:
-        is_alone = item.word == "integrity" and len(agreeing[item.rule]) < 2
-        settled.append(msgspec.structs.replace(item, word="needs_audit") if is_alone else item)
+        if item.word == "integrity" and len(agreeing[item.rule]) < 2:
+            settled.append(msgspec.structs.replace(item, word="needs_audit"))
+        elif item.word == "not_reproduced" and any(
+            (item.rule, item.word, item.shape, taken.number) not in seen for taken in passes
+        ):
+            settled.append(msgspec.structs.replace(item, word="verified_note"))
+        else:
+            settled.append(item)
     return settled

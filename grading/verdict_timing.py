@@ -1,8 +1,8 @@
 """Timing rules T1 to T8, as pure functions on recorded samples.
 
 The event time is the worker's claim; the outside time is the warden's own clock from ``go`` to the oracle's copy of the
-answer, less the same protocol with a call that does nothing. On a processor only T1 is judged: its clocks are shared with
-everything else on the host, so a spread says nothing about the candidate.
+answer, less the same protocol with a call that does nothing. On a processor only T1 is judged: its clocks are shared
+with everything else on the host, so a spread says nothing about the candidate.
 
 Source: docs/grader.md "Timing rules".
 """
@@ -65,9 +65,7 @@ def summarise(shape: ShapeEvidence) -> Summary | None:
     )
 
 
-def judge_timing(
-    shape: ShapeEvidence, published_ms: Sequence[float | None], *, is_gpu: bool
-) -> Iterator[TimingRule]:
+def judge_timing(shape: ShapeEvidence, published_ms: Sequence[float | None], *, is_gpu: bool) -> Iterator[TimingRule]:
     """Yield the timing rules that fire on one shape of one pass."""
     timed = _timed(shape)
     if len(timed) < _LEAST or len(shape.noop_snap_ns) < 3:
@@ -116,7 +114,9 @@ def judge_distribution(claims_ns: Sequence[float]) -> Iterator[TimingRule]:
     if middle > 0 and statistics.fmean(ordered) / middle > SPREAD:
         yield TimingRule("T2.spread", "needs_audit", f"mean over median is {statistics.fmean(ordered) / middle:.2f}")
     elif (split := find_split(ordered)) is not None:
-        yield TimingRule("T2.clusters", "needs_audit", f"two clusters of times, {split:.0%} of the calls in the lower one")
+        yield TimingRule(
+            "T2.clusters", "needs_audit", f"two clusters of times, {split:.0%} of the calls in the lower one"
+        )
 
 
 def find_split(ordered: Sequence[float]) -> float | None:

@@ -9,6 +9,7 @@ import hashlib
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 
 import msgspec
 from django.db import transaction
@@ -26,7 +27,7 @@ from grading.integrity.crossrun import (
     sign,
 )
 from grading.integrity.twins import typical_ms
-from grading.names import find_model
+from grading.names import find_model, load_models
 from grading.problem import load_decks
 from grading.record import ArchiveFile, Record, decode
 from grading.score import recompute
@@ -82,14 +83,16 @@ def _fetch(group: list[list[ArchiveFile]]) -> Iterator[dict[str, bytes]]:
         yield {entry.path: held[entry.digest] for entry in wanted if entry.digest in held}
 
 
-def sign_runs(keys: list[int]) -> set[int]:
-    """Sign the runs that have no signature yet, in order; return older runs whose neighbours changed by that."""
-    signed = set(SignatureRow.objects.filter(pk__in=keys, version=VERSION).values_list("pk", flat=True))
-    fresh = list(Run.objects.filter(pk__in=[key for key in keys if key not in signed]).order_by("pk"))
+def sign_runs(keys: list[int]) -> tuple[dict[int, tuple[Neighbours, str]], set[int]]:
+    """Sign the runs that have no signature yet, in order.
+
+    Returns, by run, its neighbours and their digest, and the older runs whose neighbours changed by the new ones.
+    """
+    rows = SignatureRow.objects.filter(pk__in=keys).values_list("pk", "neighbours", "neighbours_digest")
+    held = {pk: (_NEIGHBOURS.decode(bytes(content)), digest) for pk, content, digest in rows}
+    fresh = list(Run.objects.filter(pk__in=[key for key in keys if key not in held]).order_by("pk"))
     if not fresh:
-        return set()
-    SignatureRow.objects.filter(pk__in=[run.pk for run in fresh]).delete()
-    SharedKey.objects.filter(run__in=fresh).delete()
+        return held, set()
     records = [decode(bytes(run.record)) for run in fresh]
     signatures = [
         _sign(run, record, files)
@@ -97,8 +100,11 @@ def sign_runs(keys: list[int]) -> set[int]:
     ]
     _store_keys(signatures)
     index = Index(_candidates(signatures))
-    SignatureRow.objects.bulk_create(_row(item, index.neighbours(item)) for item in signatures)
-    return _refresh_older({twin.key for item in signatures for twin in index.neighbours(item).overlapping})
+    found = {item.key: index.neighbours(item) for item in signatures}
+    SignatureRow.objects.bulk_create(_row(item, found[item.key]) for item in signatures)
+    overlapped = {twin.key for neighbours in found.values() for twin in neighbours.overlapping}
+    late = _refresh_older(overlapped - set(found))
+    return held | {int(key): (neighbours, neighbours.digest) for key, neighbours in found.items()}, late
 
 
 def sign_earlier(run: int) -> set[int]:
@@ -110,7 +116,7 @@ def sign_earlier(run: int) -> set[int]:
     keys = list(Run.objects.filter(pk__lt=run, signature=None).order_by("pk").values_list("pk", flat=True))
     for start in range(0, len(keys), _CHUNK):
         with transaction.atomic():
-            late |= sign_runs(keys[start : start + _CHUNK])
+            late |= sign_runs(keys[start : start + _CHUNK])[1]
     return late
 
 
@@ -191,7 +197,7 @@ def _load(keys: Iterable[int]) -> Iterator[tuple[Signature, SignatureRow]]:
 def _row(signature: Signature, neighbours: Neighbours) -> SignatureRow:
     return SignatureRow(
         run_id=int(signature.key),
-        version=VERSION,
+        version=current_version(),
         content=msgspec.json.encode(signature),
         neighbours=msgspec.json.encode(neighbours),
         neighbours_digest=neighbours.digest,
@@ -213,12 +219,6 @@ def _refresh_older(keys: set[str]) -> set[int]:
             changed.append(row)
     SignatureRow.objects.bulk_update(changed, ["neighbours", "neighbours_digest"])
     return {row.pk for row in changed}
-
-
-def neighbours_of(keys: list[int]) -> dict[int, tuple[str, Neighbours]]:
-    """Return, by run, the digest of its neighbours and the neighbours; a run that was never signed has none."""
-    rows = SignatureRow.objects.filter(pk__in=keys).values_list("pk", "neighbours_digest", "neighbours")
-    return {pk: (digest, _NEIGHBOURS.decode(bytes(content))) for pk, digest, content in rows}
 
 
 def with_scores(neighbours: Neighbours, run: Run) -> Neighbours:
@@ -250,16 +250,22 @@ def forget_all() -> None:
     SignatureRow.objects.all().delete()
 
 
+@cache
+def current_version() -> str:
+    """Return what signatures depend on besides their runs: this code, and which strings mean one model."""
+    models = sorted((entry.slug, entry.kind, sorted(entry.strings)) for entry in load_models().values())
+    return f"{VERSION}.{hashlib.sha256(msgspec.json.encode(models)).hexdigest()[:12]}"
+
+
 def is_outdated() -> bool:
-    """Tell whether any signature was made by another version of this code."""
-    return SignatureRow.objects.exclude(version=VERSION).exists()
+    """Tell whether any signature was made by other code or another catalogue of models."""
+    return SignatureRow.objects.exclude(version=current_version()).exists()
 
 
 __all__ = [
     "files_of",
     "forget_all",
     "is_outdated",
-    "neighbours_of",
     "sign_earlier",
     "sign_runs",
     "twins_of",

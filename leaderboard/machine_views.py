@@ -91,7 +91,10 @@ def _refuse(text: str, status: int) -> HttpResponse:
 
 def _picture_of(request: HttpRequest, url: str) -> tuple[str, str, str] | None:
     """Return (path, title, SVG) of the picture that stands for an address of this site."""
-    site, given = urlsplit(settings.SITE_URL), urlsplit(url[:2000])
+    try:
+        site, given = urlsplit(settings.SITE_URL), urlsplit(url[:2000])
+    except ValueError:
+        return None
     if (given.scheme, given.netloc) != (site.scheme, site.netloc):
         return None
     try:

@@ -81,14 +81,13 @@ def recompute_all(*, is_forced: bool = False, runs: Collection[int] | None = Non
     runs       only these primary keys
     """
     report = Report()
-    if runs is None and (is_forced or crossrun.is_outdated()):
+    if runs is None and crossrun.is_outdated():
         crossrun.forget_all()
     keys = iter(sorted(runs) if runs is not None else Run.objects.order_by("pk").values_list("pk", flat=True))
     late = crossrun.sign_earlier(min(runs)) if runs else set()
     while batch := list(islice(keys, BATCH)):
         with transaction.atomic():
-            late |= crossrun.sign_runs(batch)
-            _assess_batch(batch, report, is_forced=is_forced)
+            late |= _assess_batch(batch, report, is_forced=is_forced)
     later = iter(sorted(late))
     while batch := list(islice(later, BATCH)):
         with transaction.atomic():
@@ -96,17 +95,19 @@ def recompute_all(*, is_forced: bool = False, runs: Collection[int] | None = Non
     return report
 
 
-def gather(keys: list[int]) -> Iterator[Evidence]:
-    """Yield the evidence of runs in order of primary key; five queries whatever their number."""
+def gather(keys: list[int], neighbours: Mapping[int, tuple[Neighbours, str]]) -> Iterator[Evidence]:
+    """Yield the evidence of runs in order of primary key; four queries whatever their number.
+
+    neighbours  by run, what it shares with others and the digest of that
+    """
     audits, conflicts, waivers = _by_run(keys)
-    neighbours = crossrun.neighbours_of(keys)
     for run in Run.objects.filter(pk__in=keys).select_related("problem").order_by("pk"):
         yield Evidence(
             run,
             tuple(audits.get(run.pk, ())),
             tuple(conflicts.get(run.pk, ())),
             waivers.get(run.pk, {}),
-            *reversed(neighbours.get(run.pk, (NO_NEIGHBOURS.digest, NO_NEIGHBOURS))),
+            *neighbours.get(run.pk, (NO_NEIGHBOURS, NO_NEIGHBOURS.digest)),
         )
 
 
@@ -167,11 +168,13 @@ def assess_all(evidence: Iterable[Evidence]) -> Iterator[Judged]:
         yield assess(item, record, files)
 
 
-def _assess_batch(keys: list[int], report: Report, *, is_forced: bool) -> None:
+def _assess_batch(keys: list[int], report: Report, *, is_forced: bool) -> set[int]:
+    """Sign and assess runs; return older ones that must be assessed again because of them."""
+    neighbours, late = crossrun.sign_runs(keys)
     held = dict(Assessment.objects.filter(pk__in=keys).values_list("pk", "input_digest"))
     rows: list[Assessment] = []
     findings: list[FindingRow] = []
-    everything = [(evidence, input_digest(evidence)) for evidence in gather(keys)]
+    everything = [(evidence, input_digest(evidence)) for evidence in gather(keys, neighbours)]
     report.seen += len(everything)
     stale = [(evidence, digest) for evidence, digest in everything if is_forced or held.get(evidence.run.pk) != digest]
     for (evidence, digest), judged in zip(stale, assess_all([evidence for evidence, _ in stale]), strict=True):
@@ -185,6 +188,7 @@ def _assess_batch(keys: list[int], report: Report, *, is_forced: bool) -> None:
     FindingRow.objects.bulk_create(findings)
     if rows:
         Revision.advance()
+    return late
 
 
 def input_digest(evidence: Evidence) -> str:

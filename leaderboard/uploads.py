@@ -143,8 +143,9 @@ def store_audit(data: bytes, name: str | None, order: Order) -> Outcome:
     except AuditError as error:
         raise UploadError("bad_audit", str(error), [(name, str(error))]) from error
     if audit.status == "unreadable":
-        place = f" (line {audit.error_line[0]})" if audit.error_line else ""
-        raise UploadError("bad_audit", f"the audit cannot be read{place}", [(name, "cannot be read")])
+        place = f" at line {audit.error_line}, column {audit.error_column}" if audit.error_line else ""
+        message = f"the audit cannot be read{place}: {audit.error}"
+        raise UploadError("bad_audit", message, [(name, message)])
     return _store([archive.AuditItem(name, audit, data)], order)
 
 

@@ -1,4 +1,4 @@
-"""Oracle: the trusted process that draws inputs and weights, runs the reference, and compares. It never sees the bundle.
+"""Oracle: the trusted process that draws inputs and weights, runs the reference, and compares. It sees no bundle.
 
 Source: docs/grader.md "Processes".
 """

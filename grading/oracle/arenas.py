@@ -1,7 +1,7 @@
 """Oracle side of the arenas: memory that it owns and the worker maps.
 
-On ``cpu`` a memory file, sealed so that no later mapping of it can write when its contents are the candidate's input. On
-``cuda`` memory of the driver's virtual-memory interface, exported as a descriptor; see `grading.oracle.cudaarena`.
+On ``cpu`` a memory file, sealed so that no later mapping of it can write, where its contents are the candidate's input.
+On ``cuda`` memory of the driver's virtual-memory interface, exported as a descriptor; see `grading.oracle.cudaarena`.
 """
 
 import fcntl

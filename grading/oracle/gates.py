@@ -29,7 +29,7 @@ DEFAULTS = {
     "float16": Gate(0.01, 0.005),
     "bfloat16": Gate(0.03, 0.02),
 }
-# Attention and recurrences: honest kernels feed bf16 probabilities and bf16 states to tensor cores. MoE: three roundings.
+# Attention and recurrences: honest kernels feed bf16 probabilities and states to tensor cores. MoE: three roundings.
 PROBLEMS = {
     "hard/02_kda_cutlass": Gate(0.12, 0.05),
     "hard/03_paged_attention": Gate(0.05, 0.03),
@@ -40,7 +40,7 @@ _FLOOR_SHARE = 1e-3
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """How an answer stood: the largest error over its bound (None = not finite where it had to be), and bad elements."""
+    """How an answer stood: the largest error over its bound (None = not finite as it had to be), and bad elements."""
 
     ratio: float | None
     bad: int
@@ -72,6 +72,12 @@ def compare(expected: "Tensor", actual: "Tensor", gate: Gate) -> Compared:
         return Compared(None, bad, is_equal)
     ratio = (error / bound.clamp_min(torch.finfo(torch.float32).tiny)).max()
     return Compared(float(ratio), bad, is_equal)
+
+
+def is_within(expected: "Tensor", actual: "Tensor", tolerance: float) -> bool:
+    """Tell whether the deck's own absolute and relative tolerance would let an answer pass."""
+    ref, sol = expected.float(), actual.float()
+    return bool(((ref - sol).abs() <= tolerance + tolerance * sol.abs()).all())
 
 
 def bound_of(ref: "Tensor", gate: Gate) -> "Tensor":

@@ -12,7 +12,7 @@ import torch
 
 from grading.oracle.arenas import OracleArena
 from grading.oracle.contents import Content, Source, case_names, edit_one, quiet_seeds, state_of
-from grading.oracle.gates import Compared, Gate, class_ratio, compare, gate_for
+from grading.oracle.gates import Compared, Gate, class_ratio, compare, gate_for, is_within
 from grading.oracle.secret import Secret
 from grading.worker.doorbell import DONE, SNAPPED, Doorbell
 from grading.worker.protocol import Channel
@@ -53,7 +53,8 @@ class Oracle:
 
     def open(self, message: dict[str, Any]) -> dict[str, Any]:
         """Load the problem's reference; say which constructor arguments each shape takes."""
-        self._facts = message
+        self._facts, self._secret, self._source = message, None, None
+        self._slots, self._outputs, self._states, self._kept = [], [], {}, {}
         self._reference = _load(message["reference"])
         arguments = []
         for shape in message["shapes"]:
@@ -155,12 +156,13 @@ class Oracle:
         hashed = hashlib.sha256(b"".join(_raw(copy) for copy in copies)).hexdigest()
         pieces = self._pieces(content, slot, copies)
         worst, bad, form = 0.0, 0, None
-        is_finite = True
+        is_finite = is_within_deck = True
         try:
             for wanted, found, gate in pieces:
                 result = self._compare(wanted, found, gate, content)
                 bad += result.bad
                 is_finite &= result.ratio is not None
+                is_within_deck &= is_within(wanted, found, self._deck_tolerance(wanted))
                 worst = max(worst, result.ratio or 0.0)
             getattr(self._reference, "check_structure", _accept)(_as_answer(copies))
         except ValueError as error:
@@ -170,6 +172,7 @@ class Oracle:
             "bad": bad,
             "form": form,
             "hash": hashed,
+            "is_within_deck": bad > 0 and form is None and is_within_deck,
             "inputs_intact": self._inputs_intact(slot, content),
             "poison_left": self._poison_left(slot, copies, POISONS[number % 2]),
             "class_ratio": self._class_ratio(content, slot, copies),
@@ -189,11 +192,16 @@ class Oracle:
         problem, parts = self._facts["problem"], len(copies)
         pairs = list(zip(slot.expected[:parts], copies, strict=True))
         if hasattr(self._reference, "compared_parts"):
-            named = self._reference.compared_parts(content.inputs, _as_answer(slot.expected[:parts]), _as_answer(copies))
+            named = self._reference.compared_parts(
+                content.inputs, _as_answer(slot.expected[:parts]), _as_answer(copies)
+            )
             pairs = [(wanted, found) for _, wanted, found in named]
         places = sorted(self._in_place)
         pairs += [(slot.expected[parts + i], slot.arenas[place].tensor) for i, place in enumerate(places)]
         return [(wanted, found, gate_for(problem, str(wanted.dtype)[6:])) for wanted, found in pairs]
+
+    def _deck_tolerance(self, wanted: "Tensor") -> float:
+        return float(self._facts["tolerance"].get(str(wanted.dtype)[6:], 0.0))
 
     def _class_ratio(self, content: Content, slot: _Slot, copies: "list[Tensor]") -> float | None:
         if not hasattr(self._reference, "exact_forward") or content.is_exact or content.state:
@@ -209,7 +217,9 @@ class Oracle:
     def _poison_left(self, slot: _Slot, copies: "list[Tensor]", byte: int) -> int:
         """Return how many bytes still hold the pattern where the reference has another value."""
         pairs = zip(copies, slot.expected[: len(copies)], strict=True)
-        return sum(int(((_flat(c) == byte) & (_flat(e) != byte)).sum()) for c, e in pairs if bool((_flat(c) == byte).all()))
+        return sum(
+            int(((_flat(c) == byte) & (_flat(e) != byte)).sum()) for c, e in pairs if bool((_flat(c) == byte).all())
+        )
 
     def _content(self, message: dict[str, Any], slot: _Slot) -> tuple[Content, float | None]:
         kind, source = message["kind"], self._need_source()

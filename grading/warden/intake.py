@@ -16,7 +16,16 @@ _OWN_NAMES = frozenset(
     ("reference.py", "shapes.py", "check.py", "benchmark.py", "sota.py", "baseline.py", "problem.yaml", "problem.toml")
 )
 _SHADOWS = frozenset(
-    ("sitecustomize.py", "usercustomize.py", "conftest.py", "torch.py", "triton.py", "numpy.py", "yaml.py", "grading.py")
+    (
+        "sitecustomize.py",
+        "usercustomize.py",
+        "conftest.py",
+        "torch.py",
+        "triton.py",
+        "numpy.py",
+        "yaml.py",
+        "grading.py",
+    )
 )
 
 

@@ -2,8 +2,8 @@
 
 ``python -I -S -B -m grading.warden.jail SPEC_FD REPORT_FD`` with a JSON `JailSpec` behind the first descriptor. Three
 processes: the outer one (the warden's child) waits and cleans up; the inner one is process 1 of the new pid namespace,
-and when it ends the kernel ends everything inside; the third becomes the program. What the host cannot offer is written to
-the report, never silently skipped. When the warden dies, the outer one gets SIGTERM and ends all.
+and when it ends the kernel ends everything inside; the third becomes the program. What the host cannot offer is written
+to the report, never silently skipped. When the warden dies, the outer one gets SIGTERM and ends all.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _NAMESPACES = {
     "ipc": kernel.NEW_IPC,
     "uts": kernel.NEW_UTS,
 }
-_STAGES = ("/mnt", "/tmp", "/var/tmp")  # noqa: S108
+_STAGES = ("/mnt", "/tmp", "/var/tmp")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 Report = dict[str, Any]
 
@@ -165,7 +165,7 @@ def _build_root(spec: dict[str, Any], report: Report) -> None:
 
 
 def _mount_special(spec: dict[str, Any], stage: str, report: Report) -> None:
-    for name, size in (("/tmp", spec["limits"]["scratch_bytes"]), ("/dev", 65536), ("/dev/shm", 1 << 28)):  # noqa: S108
+    for name, size in (("/tmp", spec["limits"]["scratch_bytes"]), ("/dev", 65536), ("/dev/shm", 1 << 28)):
         os.makedirs(stage + name, exist_ok=True)
         kernel.mount("scratch", stage + name, "tmpfs", kernel.NO_SUID, f"mode=1777,size={size}")
     for device in (*_DEVICES, *spec["devices"]):

@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, perf_counter_ns
-from typing import Any
+from typing import Any, TypeVar
 
 from grading.evidence import Call, PassEvidence, ShapeEvidence
 from grading.problem import Shape
+from grading.warden.oraclehost import OracleHost
 from grading.warden.plan import Effort, Step, plan_calls
-from grading.warden.process import ROOT, Child, Limits, OutputTooLong, Program
-from grading.worker.doorbell import DONE, GO, PAGE_BYTES, SNAPPED, Doorbell
-from grading.worker.protocol import MAX_TRUSTED_FRAME_BYTES, ProtocolError
+from grading.warden.process import LIMITS, ROOT, Child, Limits, OutputTooLong, Program
+from grading.worker.doorbell import DONE, GO, SNAPPED, Doorbell
+from grading.worker.protocol import ProtocolError
 
-_KEPT = Limits()
+_Heard = TypeVar("_Heard")
 _GRADING = ROOT / "grading"
 
 
@@ -36,6 +37,9 @@ class Deadlines:
     end: float = 20.0
 
 
+DEADLINES = Deadlines()
+
+
 @dataclass(frozen=True)
 class Job:
     """What both passes of a grade have in common."""
@@ -44,12 +48,13 @@ class Job:
     reference: Path
     shapes: list[Shape]
     stress: list[dict[str, Any]]
+    tolerance: Mapping[str, float]
     bundle: Mapping[str, bytes]
     device: str
     effort: Effort
     flush_bytes: int = 0
-    deadlines: Deadlines = Deadlines()
-    limits: Limits = _KEPT
+    deadlines: Deadlines = DEADLINES
+    limits: Limits = LIMITS
     shows_reference: bool = True
     has_census: bool = False
 
@@ -69,12 +74,12 @@ class Pass:
 
     job: Job
     number: int
+    host: OracleHost
     on_step: Callable[[str, "Pass"], None]
     writable_inputs: bool = False
     at: str = "start"
     steps: list[str] = field(default_factory=list)
     worker: Child | None = None
-    oracle: Child | None = None
     isolation: dict[str, dict[str, object]] = field(default_factory=dict)
     shapes: list[ShapeEvidence] = field(default_factory=list)
     changed_at_import: list[str] = field(default_factory=list)
@@ -85,8 +90,6 @@ class Pass:
     calls: list[Call] = field(default_factory=list)
     output: bytes = b""
     _arguments: list[list[Any]] = field(default_factory=list)
-    _count: int = 0
-    _pages: list[int] = field(default_factory=list)
 
     def run(self) -> PassEvidence:
         """Go through all steps; return what was seen. Never raises for what the candidate does."""
@@ -136,32 +139,37 @@ class Pass:
         self.secret = self._ask_oracle({"do": "reveal"})["secret"]
 
     def _start(self) -> None:
-        job, pause = self.job, 2e-5 if self.job.device == "cpu" else 0.0
-        self._pages = [os.memfd_create("doorbell") for _ in range(2)]
-        for page in self._pages:
-            os.ftruncate(page, PAGE_BYTES)
-            os.fchmod(page, 0o600)
+        job, host = self.job, self.host
         slot = os.getpid() % 2000
-        bells = [*self._pages]
-        shown = [_GRADING, *([] if job.reference.is_relative_to(_GRADING) else [job.reference])]
-        oracle = Program("oracle", "grading.oracle.main", (*bells, job.device, pause), 64000 + slot % 1000, shown,
-                         limits=job.limits, device=job.device)
-        self.oracle = Child(oracle, bells, MAX_TRUSTED_FRAME_BYTES)
-        self.oracle.channel.accept_descriptors()
         shown = [_GRADING / "__init__.py", _GRADING / "worker"]
         folder = f"/job-{secrets.token_hex(4)}"
-        worker = Program("worker", "grading.worker.main", (bells[0], job.device, pause), 61000 + slot, shown, folder,
-                         self._bundle(), limits=job.limits, device=job.device)
-        self.worker = Child(worker, bells[:1])
+        arguments = (host.page, job.device, host.pause_seconds)
+        program = Program(
+            "worker",
+            "grading.worker.main",
+            arguments,
+            61000 + slot,
+            shown,
+            folder,
+            self._bundle(),
+            limits=job.limits,
+            device=job.device,
+        )
+        self.worker = Child(program, [host.page])
         deadline = monotonic() + job.deadlines.start
-        opened = {"do": "open", "problem": job.problem, "reference": str(job.reference), "shapes": job.shapes,
-                  "stress": job.stress}
-        self._hear(self.oracle, deadline)
-        self.oracle.channel.send(opened)
-        self._arguments = self._hear(self.oracle, deadline)["arguments"]
+        self._guard(host.child, lambda: host.greet(job.deadlines.start))
+        opened = {
+            "do": "open",
+            "problem": job.problem,
+            "reference": str(job.reference),
+            "shapes": job.shapes,
+            "stress": job.stress,
+            "tolerance": job.tolerance,
+        }
+        self._arguments = self._ask_oracle(opened, "opened")["arguments"]
         for name in ("hello", "loaded_runtime"):
             self._expect(self._hear(self.worker, deadline), name)
-        self.isolation = {child.name: child.read_report() for child in (self.oracle, self.worker)}
+        self.isolation = {child.name: child.read_report() for child in (host.child, self.worker)}
 
     def _bundle(self) -> dict[str, bytes]:
         """Return the bundle's files beside the problem's public ones, which submissions may import."""
@@ -172,15 +180,14 @@ class Pass:
 
     def _run_shape(self, index: int) -> None:
         self._step(f"shape {index}")
-        job, assume = self.job, self.oracle
-        assert assume is not None
+        job, oracle = self.job, self.host.child
         self.calls = []
         slots = job.effort.slots
         shaped = self._ask_oracle(
             {"do": "shape", "index": index, "slots": slots, "writable_inputs": self.writable_inputs}, expect="shaped"
         )
-        descriptors = assume.channel.take_descriptors()
-        self._expect(self._hear(assume, monotonic() + job.deadlines.step), "sent")
+        descriptors = oracle.channel.take_descriptors()
+        self._expect(self._hear(oracle, monotonic() + job.deadlines.step), "sent")
         try:
             self._tell_worker({"do": "model", "arguments": self._arguments[index]}, job.deadlines.build)
             arenas = {name: shaped[name] for name in ("inputs", "outputs", "states")}
@@ -213,16 +220,24 @@ class Pass:
             )
 
     def _load_weights(self) -> None:
-        self._count += 1
-        self._ask_oracle({"do": "weights", "number": self._count})
+        self.host.count += 1
+        self._ask_oracle({"do": "weights", "number": self.host.count})
         self._tell_worker({"do": "state"}, self.job.deadlines.step)
 
     def _make_call(self, step: Step) -> None:
-        self._count += 1
-        number = self._count
+        self.host.count += 1
+        number = self.host.count
         prepared = self._ask_oracle(
-            {"do": "prepare", "number": number, "slot": step.slot, "kind": step.kind, "name": step.name,
-             "index": number, "keep": step.keep, "flush_bytes": self.job.flush_bytes}
+            {
+                "do": "prepare",
+                "number": number,
+                "slot": step.slot,
+                "kind": step.kind,
+                "name": step.name,
+                "index": number,
+                "keep": step.keep,
+                "flush_bytes": self.job.flush_bytes,
+            }
         )
         if prepared["poke"]:
             self._tell_worker({"do": "poke", "names": prepared["poke"]}, self.job.deadlines.step)
@@ -246,6 +261,7 @@ class Pass:
                 hash=judged["hash"],
                 inputs_intact=judged["inputs_intact"],
                 poison_left=judged["poison_left"],
+                is_within_deck=judged["is_within_deck"],
                 class_ratio=judged["class_ratio"],
                 moved=prepared["moved"],
                 fault=str(fault.get("kind"))[:20] if fault else None,
@@ -256,19 +272,27 @@ class Pass:
             raise Stopped("device", str(fault.get("text")))
 
     def _make_noop(self) -> tuple[int, int]:
-        self._count += 1
-        done_ns, snap_ns, _, _ = self._ring(self._count, Step("noop", "noop"), 0, is_noop=True)
+        self.host.count += 1
+        done_ns, snap_ns, _, _ = self._ring(self.host.count, Step("noop", "noop"), 0, is_noop=True)
         return done_ns, snap_ns
 
     def _ring(
         self, number: int, step: Step, poison: int, *, is_noop: bool
     ) -> tuple[int, int, dict[str, Any], dict[str, Any]]:
         """Start one call and wait for the answer and for the oracle's copy of it; the clock is this process's own."""
-        oracle, worker, seconds = self.oracle, self.worker, self.job.deadlines.call
-        assert oracle is not None and worker is not None
-        bell, own_bell = self._bells
-        order = {"do": "call", "number": number, "slot": step.slot, "bump": step.bump and not is_noop,
-                 "renew": step.renew, "noop": is_noop, "poison": poison, "seconds": seconds}
+        oracle, worker, seconds = self.host.child, self.worker, self.job.deadlines.call
+        assert worker is not None
+        bell, own_bell = self.host.bell, self.host.own_bell
+        order = {
+            "do": "call",
+            "number": number,
+            "slot": step.slot,
+            "bump": step.bump and not is_noop,
+            "renew": step.renew,
+            "noop": is_noop,
+            "poison": poison,
+            "seconds": seconds,
+        }
         armed = self._tell_worker(order, self.job.deadlines.step)
         self._expect(armed, "armed")
         oracle.channel.send({"do": "judge", "number": number, "slot": step.slot, "noop": is_noop, "seconds": seconds})
@@ -290,7 +314,7 @@ class Pass:
                 bell.wait(cell, number, min(deadline, monotonic() + 0.25))
                 return perf_counter_ns()
             except TimeoutError as error:
-                for child in (self.worker, self.oracle):
+                for child in (self.worker, self.host.child):
                     if child is not None and child.exit_code(0) is not None:
                         self._hear(child, monotonic())
                 if monotonic() > deadline:
@@ -320,7 +344,9 @@ class Pass:
             raise Stopped("protocol", f"after the end: {error}") from error
         raise Stopped("protocol", f"after the end came {str(message)[:200]}")
 
-    def _tell_worker(self, message: dict[str, Any], seconds: float, descriptors: list[int] | None = None) -> dict[str, Any]:
+    def _tell_worker(
+        self, message: dict[str, Any], seconds: float, descriptors: list[int] | None = None
+    ) -> dict[str, Any]:
         worker = self.worker
         assert worker is not None
         try:
@@ -333,8 +359,7 @@ class Pass:
         return answer
 
     def _ask_oracle(self, message: dict[str, Any], expect: str = "") -> dict[str, Any]:
-        oracle = self.oracle
-        assert oracle is not None
+        oracle = self.host.child
         with contextlib.suppress(OSError):
             oracle.channel.send(message)
         answer = self._hear(oracle, monotonic() + self.job.deadlines.step)
@@ -343,9 +368,16 @@ class Pass:
         return answer
 
     def _hear(self, child: Child, deadline: float) -> dict[str, Any]:
+        message = self._guard(child, lambda: child.receive(deadline))
+        if child is not self.worker and message.get("event") == "error":
+            raise Stopped("oracle", str(message.get("text"))[:1500])
+        return message
+
+    def _guard(self, child: Child, receive: Callable[[], _Heard]) -> _Heard:
+        """Receive, and turn every way in which that can fail into the pass's end."""
         is_worker = child is self.worker
         try:
-            message = child.receive(deadline)
+            return receive()
         except ProtocolError as error:
             raise Stopped("protocol" if is_worker else "oracle", str(error)) from error
         except OutputTooLong as error:
@@ -355,24 +387,15 @@ class Pass:
         except EOFError as error:
             code = child.exit_code(5)
             tail = bytes(child.output[-600:]).decode("utf-8", "replace")
-            raise Stopped("died" if is_worker else "oracle", f"{child.name} ended with status {code}: {tail}") from error
-        if not is_worker and message.get("event") == "error":
-            raise Stopped("oracle", str(message.get("text"))[:1500])
-        return message
+            raise Stopped(
+                "died" if is_worker else "oracle", f"{child.name} ended with status {code}: {tail}"
+            ) from error
 
     def _expect(self, message: dict[str, Any], event: str) -> None:
         if message.get("event") == "error":
             raise Stopped("build", str(message.get("text"))[:1500])
         if message.get("event") != event:
             raise Stopped("protocol", f"expected {event!r}; got {str(message)[:200]}")
-
-    @property
-    def _bells(self) -> tuple[Doorbell, Doorbell]:
-        if not hasattr(self, "_opened_bells"):
-            pause = 2e-5 if self.job.device == "cpu" else 0.0
-            bell = Doorbell(self._pages[0], pause_seconds=pause)
-            self._opened_bells = (bell, Doorbell(self._pages[1], writable=False, pause_seconds=pause))
-        return self._opened_bells
 
     def _step(self, name: str, *, is_quiet: bool = False) -> None:
         self.at = name
@@ -385,15 +408,9 @@ class Pass:
         return code - 128 if code is not None and code > 128 else None
 
     def _close(self) -> int:
-        for child in (self.worker, self.oracle):
-            if child is not None:
-                child.close()
-        for page in self._pages:
-            with contextlib.suppress(OSError):
-                os.close(page)
-        self._pages = []
         if self.worker is None:
             return 0
+        self.worker.close()
         self.output = bytes(self.worker.output)
         return self.worker.output_bytes
 

@@ -37,7 +37,7 @@ def main(control: int, bell: int, device: str, pause_seconds: float) -> None:
     while (message := channel.receive())["do"] != "bye":
         try:
             answer = commands[message["do"]](message)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (border to untrusted code)
             answer = {"event": "error", "at": message["do"], "text": f"{type(error).__name__}: {error}"[:2000]}
         channel.send(answer)
     sys.exit(0)

@@ -1,7 +1,7 @@
 """Worker side of the arenas: descriptors become tensors, read-only where the contract allows.
 
-On ``cpu`` an arena is a sealed memory file: any write through the mapping faults. On ``cuda`` it is an exported handle of
-the CUDA driver, see `grading.worker.cudamap`.
+On ``cpu`` an arena is a sealed memory file: any write through the mapping faults. On ``cuda`` it is an exported handle
+of the CUDA driver, see `grading.worker.cudamap`.
 """
 
 import mmap

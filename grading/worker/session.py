@@ -1,7 +1,7 @@
 """The stub: builds the candidate's model and calls it when the doorbell rings. One entry point for every kind of call.
 
-Everything that the stub needs is bound before the bundle is imported. A candidate can still reach into this module: what
-it could gain is a false ``claim_ns``, which the warden holds against its own clock.
+Everything that the stub needs is bound before the bundle is imported. A candidate can still reach into this module:
+what it could gain is a false ``claim_ns``, which the warden holds against its own clock.
 """
 
 import gc
@@ -136,7 +136,7 @@ class Session:
                 return self._timed(inputs, blank), None
         except OutputFault as error:
             return 0, {"kind": "output", "text": str(error)[:500]}
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (border to untrusted code)
             return 0, {"kind": "raised", "text": f"{type(error).__name__}: {error}"[:500]}
 
     def _timed(self, inputs: list["Tensor"], blank: "list[Tensor] | None") -> int:
@@ -174,9 +174,7 @@ def _checked(part: Any, arena: "Tensor") -> "Tensor":
     if part.__dict__:
         raise OutputFault(f"attributes: the tensor carries {sorted(part.__dict__)[0]!r}")
     if part.dtype != arena.dtype or part.shape != arena.shape:
-        raise OutputFault(
-            f"form: {part.dtype} {tuple(part.shape)} instead of {arena.dtype} {tuple(arena.shape)}"
-        )
+        raise OutputFault(f"form: {part.dtype} {tuple(part.shape)} instead of {arena.dtype} {tuple(arena.shape)}")
     if part.device != arena.device:
         raise OutputFault(f"device: {part.device} instead of {arena.device}")
     if any(stride == 0 and size > 1 for stride, size in zip(part.stride(), part.shape, strict=True)):

@@ -46,13 +46,19 @@ def list_changes(at: datetime.datetime) -> list[ChangeEvent]:
 def _release_events(newer: Release, older: Release | None, held: dict[int, list[Cell]]) -> Iterator[ChangeEvent]:
     source = f"release {newer.number}"
     if older is None:
+        released = _published_in(newer)
         for cell in held[newer.number]:
-            if cell.is_published:
+            if cell.id in released:
                 yield ChangeEvent("published", newer.number, source, cell, newer.created_at)
         return
     for change in read_changes(older, newer, held[older.number], held[newer.number]):
         kind = "published" if change.kind == "added" else change.kind
         yield ChangeEvent(kind, newer.number, source, change.cell, newer.created_at)
+
+
+def _published_in(release: Release) -> set[str]:
+    """Return the ids of the cells that a release published, whatever is shown of them today."""
+    return set(release.cells.filter(status=ReleasedCell.Status.PUBLISHED).values_list("cell", flat=True))
 
 
 def _withdrawals(held: dict[int, list[Cell]]) -> Iterator[ChangeEvent]:
@@ -68,7 +74,7 @@ def _withdrawals(held: dict[int, list[Cell]]) -> Iterator[ChangeEvent]:
 
 def _masks(latest: Release, cells: list[Cell]) -> Iterator[ChangeEvent]:
     """Yield the cells that the latest release publishes and changed evidence masks; a withdrawal is told as one."""
-    released = set(latest.cells.filter(status=ReleasedCell.Status.PUBLISHED).values_list("cell", flat=True))
+    released = _published_in(latest)
     for cell in cells:
         is_withdrawn = any(reason.code == selection.WITHDRAWN for reason in cell.reasons)
         if cell.id in released and not cell.is_published and not is_withdrawn:

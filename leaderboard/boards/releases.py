@@ -71,6 +71,7 @@ def list_releases() -> list[ReleaseLine]:
         withheld=Count("cells", filter=Q(cells__status="withheld")),
         failed=Count("cells", filter=Q(cells__status="failed")),
     )
+    counted = counted.order_by("-number")
     return [ReleaseLine(row, row.published, row.withheld, row.failed) for row in counted]
 
 

@@ -206,7 +206,9 @@ def _outcome(action: str, line: Line) -> str:
         return f"{line.seen.state or 'undecided'} → {WORDS[action]}"
     (after,) = read_runs([line.run.pk])
     rest = ", ".join(after.assessment.blockers)
-    return f"{line.run.assessment.standing} → {after.assessment.standing}" + (f", still blocked by {rest}" if rest else "")
+    return f"{line.run.assessment.standing} → {after.assessment.standing}" + (
+        f", still blocked by {rest}" if rest else ""
+    )
 
 
 def confirm_bulk(action: str, seen: dict[int, Seen], act: Act, options: Options) -> Bulk:

@@ -34,8 +34,9 @@ NAMES = [
     "x" * 300,
 ]
 SURFACES = [
-    "/feed.xml", "/corrections.xml", "/sitemap.xml", "/llms.txt", "/index.json", "/boards/hard/H200.json", "/models.json",
-    "/runs.json", "/problems.json", "/api/v1/cells", "/api/v1/runs", "/api/v1/models", "/api/v1/cells.csv",
+    "/feed.xml", "/corrections.xml", "/sitemap.xml", "/llms.txt", "/index.json", "/boards/hard/H200.json",
+    "/models.json", "/runs.json", "/problems.json", "/api/v1/cells", "/api/v1/runs", "/api/v1/models",
+    "/api/v1/cells.csv",
     "/api/v1/cells.ndjson", "/api/v1/runs.csv", "/api/v1/measurements.ndjson", f"/chart/hard/H200/{PROBLEM.id}.svg",
     f"/problems/hard/{PROBLEM.id}/feed.xml",
 ]  # fmt: skip

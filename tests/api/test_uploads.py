@@ -52,7 +52,7 @@ def test_a_bundle_is_201_then_200_then_409_for_other_content(
     first = post(client, bundle(kind), headers, type_)
     (run,) = first.json()["runs"]
     assert (first.status_code, run["outcome"], run["run_id"], run["standing"]) == (201, "new", ID, "pending")
-    assert run["recomputed"][0] == pytest.approx(float(run["reported"]), rel=1e-3)
+    assert run["recomputed"][0] == pytest.approx(float(run["reported"]), rel=2e-3)
     assert Run.objects.get().uploader.username == "lab"
     again = post(client, bundle(kind), headers, type_)
     assert (again.status_code, again.json()["runs"][0]["outcome"], again.json()["runs"][0]["findings"]) == (
@@ -237,7 +237,7 @@ def test_a_member_that_lies_about_its_size_is_refused(client: Client, token_for:
 def test_a_wrong_type_or_no_body_is_told(
     data: bytes, kind: str, status: int, code: str, client: Client, token_for: TokenFor
 ) -> None:
-    response = post(client, data, token_for("ingest"), kind)
+    response = client.generic("POST", RUNS, data, kind, headers=token_for("ingest"), CONTENT_TYPE=kind)
     assert (response.status_code, response.json()["code"]) == (status, code)
 
 
@@ -249,8 +249,8 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(client: Client, t
 
 
 def test_a_body_that_ends_early_is_told(client: Client, token_for: TokenFor) -> None:
-    headers = {"HTTP_" + name.upper(): value for name, value in token_for("ingest").items()}
-    response = client.generic("POST", RUNS, b"PK\x03\x04abc", content_type=ZIP, CONTENT_LENGTH="5000", **headers)
+    cut = {"wsgi.input": io.BytesIO(b"PK\x03\x04abc"), "CONTENT_LENGTH": "5000"}
+    response = client.generic("POST", RUNS, b"x", ZIP, headers=token_for("ingest"), **cut)
     assert (response.status_code, response.json()["code"]) == (400, "bad_request")
     assert not left_files()
 
@@ -324,8 +324,8 @@ def test_a_token_is_stored_as_a_digest_and_remembers_its_last_use(
 
 def test_a_token_may_have_a_limit_of_its_own(client: Client, token_for: TokenFor) -> None:
     few, many = token_for("ingest", uploads_per_hour=1), token_for("ingest")
-    assert [post(client, b"", few).status_code for _ in range(2)] == [411, 429]
-    assert [post(client, b"", many).status_code for _ in range(2)] == [411, 411]
+    assert [post(client, b"no zip", few).status_code for _ in range(2)] == [415, 429]
+    assert [post(client, b"no zip", many).status_code for _ in range(2)] == [415, 415]
 
 
 def test_the_command_makes_lists_and_revokes(db: None, capsys) -> None:

@@ -173,7 +173,7 @@ def test_an_interesting_audit_needs_its_acknowledgement(add: Add, approver_clien
 def test_it_waives_a_finding_with_its_scope_and_expiry(add: Add, approver_client: Client) -> None:
     run = add("bare-model", TIMES, device_name=None)
     assert run.assessment.blockers == ["gpu.unproven"]
-    assert '<option>gpu.unproven</option>' in approver_client.get(url_of(run)).content.decode()
+    assert "<option>gpu.unproven</option>" in approver_client.get(url_of(run)).content.decode()
     form = filled(run, "waive", code="gpu.unproven", expires="2099-01-31", reuse="on", reason="Old archive.")
     for _ in range(2):
         assert approver_client.post(url_of(run), form)["Location"].startswith(url_of(run))
@@ -218,7 +218,10 @@ def test_findings_and_quotes_stand_beside_their_lines(add: Add, approver_client:
     run = add("held-model", TIMES, peak_fraction=0.7319, solution="import torch\n\n\ndef kernel(x):\n    return x\n")
     quote = {"quote-0-file": "solution.py", "quote-0-lines": "4-5", "quote-0-label": "the kernel"}
     body = {"verdict": "suspect", "summary": "Returns its input.", **NO_QUOTES, **quote}
-    assert sign_in("aud", "auditor").post(url_of(run, "audit/"), {**body, "quote-0-text": "def kernel(x):"}).status_code == 302
+    assert (
+        sign_in("aud", "auditor").post(url_of(run, "audit/"), {**body, "quote-0-text": "def kernel(x):"}).status_code
+        == 302
+    )
     page = approver_client.get(url_of(run)).content.decode()
     assert "these words stand in the file" in page
     assert 'id="solution.py-4" class="is-marked"' in page

@@ -87,7 +87,9 @@ def test_what_cannot_be_an_audit_is_refused_with_its_reason(
     assert Audit.objects.count() == 0
 
 
-@pytest.mark.parametrize("summary", ["yes", "a: b", "- x\n- y", "# no comment", "'quote\" 𝛑", "true", "1e5", "{a}", "a\n\n b"])
+@pytest.mark.parametrize(
+    "summary", ["yes", "a: b", "- x\n- y", "# no comment", "'quote\" 𝛑", "true", "1e5", "{a}", "a\n\n b"]
+)
 def test_any_words_come_back_as_they_were_written(run: Run, auditor: Client, summary: str) -> None:
     assert write(auditor, run, summary=summary).status_code == 302
     assert Audit.objects.get().summary == summary.strip()

@@ -135,7 +135,13 @@ def test_confirming_decides_on_each_run(add: Add, send: Send) -> None:
 def test_confirming_twice_decides_once(add: Add, approver_client: Client) -> None:
     run = add("good-model", TIMES)
     bulk = approver_client.post("/review/bulk/", {"action": "approve", "run": run.pk}).context["bulk"]
-    body = {"action": "approve", "run": run.pk, f"seen-{run.pk}": str(bulk.lines[0].seen), "step": "confirm", "reason": "Read."}
+    body = {
+        "action": "approve",
+        "run": run.pk,
+        f"seen-{run.pk}": str(bulk.lines[0].seen),
+        "step": "confirm",
+        "reason": "Read.",
+    }
     pages = [approver_client.post("/review/bulk/", body).content.decode() for _ in range(2)]
     assert "made before" in pages[1]
     assert Decision.objects.count() == 1

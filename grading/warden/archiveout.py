@@ -1,0 +1,200 @@
+"""A grade as an archive directory that ``ingest`` reads: record, logs, environment, evidence, verdict, opaque output.
+
+Every line of the logs is the warden's own; what the candidate printed stands in files of its own and is never read.
+"""
+
+import hashlib
+import math
+import os
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import msgspec
+
+from grading.hardware import Gpu, peak_rate, peaks_digest
+from grading.problem import Problem
+from grading.record import model_slug
+from grading.runner.recording import label_framework
+from grading.verdict import Verdict
+from grading.verdict_timing import Summary, summarise
+from grading.warden.bundles import Bundle
+from grading.warden.grade import Grade
+
+HARNESS = "proofline-grade"
+_RIGHT = ("verified", "verified_note", "not_reproduced", "needs_audit")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What an archive is about."""
+
+    problem: Problem
+    gpu: Gpu
+    bundle: Bundle
+    grade: Grade
+    started: datetime
+
+    @property
+    def run_id(self) -> str:
+        """Return the run's id in the decks' grammar."""
+        stamp = self.started.strftime("%Y%m%d_%H%M%S")
+        return f"{stamp}_{HARNESS}_{model_slug(self.bundle.model)}_{self.problem.id}"
+
+
+def write_archive(entry: Entry, out: Path) -> Path:
+    """Write ``out/<deck>/<gpu>/<run_id>`` in one step, complete or not at all; return it. Raises OSError."""
+    target = out / entry.problem.deck / entry.gpu.key / entry.run_id
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(mkdtemp(prefix=".grade-", dir=target.parent))
+    try:
+        for name, data in _files(entry).items():
+            path = staging / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        staging.chmod(0o755)
+        os.rename(staging, target)
+    except OSError:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    return target
+
+
+def summaries(entry: Entry) -> list[Summary | None]:
+    """Return the times of each shape in the first pass that has it."""
+    passes = entry.grade.evidence.passes
+    return [summarise(shape) for shape in passes[0].shapes] if passes else []
+
+
+def _files(entry: Entry) -> dict[str, bytes]:
+    verdict, source = entry.grade.verdict, entry.bundle.files.get("solution.py", b"")
+    files = dict(entry.bundle.files)
+    for number, output in enumerate(entry.grade.outputs, 1):
+        files[f"candidate-output-{number}.log"] = output
+    scored = _score(entry)
+    files |= {
+        "check.log": _check_log(verdict).encode(),
+        "framework.txt": label_framework(source.decode("utf-8", "replace")).encode() + b"\n",
+        "result.json": _pretty(_result(entry, scored)),
+        "environment.json": _pretty(_environment(entry)),
+        "evidence.json": _pretty(entry.grade.evidence),
+        "verdict.json": _pretty(verdict),
+    }
+    if scored is not None:
+        files["benchmark.log"] = _benchmark_log(entry, scored).encode()
+    return files
+
+
+def _is_right(verdict: Verdict) -> bool:
+    return verdict.word in _RIGHT
+
+
+def _score(entry: Entry) -> list[float] | None:
+    """Return each shape's share of the peak, or None where there is nothing that can be scored."""
+    problem, times = entry.problem, summaries(entry)
+    metric = problem.metric
+    if not _is_right(entry.grade.verdict) or entry.grade.evidence.device == "cpu" or metric.kind != "peak_fraction":
+        return None
+    peak = peak_rate(entry.gpu.current, metric.regime, metric.dtype)
+    if peak is None or len(times) != len(problem.shapes):
+        return None
+    shares = []
+    for shape, time in zip(problem.shapes, times, strict=True):
+        if time is None:
+            return None
+        work = problem.flops(shape) / 1e9 if metric.regime == "compute" else problem.bytes(shape) / 1e6
+        shares.append(work / time.median_ms / peak)
+    return shares
+
+
+def _headline(entry: Entry, shares: list[float]) -> str:
+    clamp = entry.problem.metric.clamp
+    return f"{math.exp(sum(math.log(max(share, clamp)) for share in shares) / len(shares)):.4f}"
+
+
+def _check_log(verdict: Verdict) -> str:
+    if _is_right(verdict):
+        return "PASS\n"
+    lines = [f"FAIL: {item.rule} {item.message}" for item in verdict.fired]
+    return "\n".join(line.replace("\n", " ")[:400] for line in lines or ["FAIL: nothing was verified"]) + "\n"
+
+
+def _benchmark_log(entry: Entry, shares: list[float]) -> str:
+    lines = []
+    for index, (shape, time, share) in enumerate(zip(entry.problem.shapes, summaries(entry), shares, strict=True)):
+        assert time is not None
+        ms = time.median_ms
+        tflops, gbps = entry.problem.flops(shape) / (ms * 1e9), entry.problem.bytes(shape) / (ms * 1e6)
+        now = entry.started.isoformat(timespec="milliseconds")
+        event = f"benchmark_event event=variant_end shape={index} variant=solution ts={now} elapsed_s=0.000"
+        lines.append(f"{event} ms={ms:.6f}")
+        lines.append(f"shape={index} variant=solution tflops={tflops:.3f} gbps={gbps:.3f} ms={ms:.3f}")
+        lines.append(f"shape={index} solution_peak_fraction={share:.4f}")
+    headline = _headline(entry, shares)
+    passing = float(headline) >= (entry.problem.timing.result_ok or 0.0)
+    return "\n".join([*lines, f"peak_fraction: {headline}", f"RESULT: {'OK' if passing else 'LOW'}"]) + "\n"
+
+
+def _result(entry: Entry, shares: list[float] | None) -> dict[str, Any]:
+    finished, verdict = datetime.now(UTC), entry.grade.verdict
+    is_right = _is_right(verdict)
+    reason = "pass" if shares is not None else "benchmark_failed" if is_right else "check_failed"
+    return {
+        "run_id": entry.run_id,
+        "run_group": "grade",
+        "problem": entry.problem.id,
+        "harness": HARNESS,
+        "model": entry.bundle.model,
+        "reasoning_effort": "",
+        "started_at": entry.started.isoformat(timespec="seconds"),
+        "finished_at": finished.isoformat(timespec="seconds"),
+        "start_epoch": int(entry.started.timestamp()),
+        "end_epoch": int(finished.timestamp()),
+        "has_solution": "solution.py" in entry.bundle.files,
+        "correct": is_right,
+        "failure_reason": reason,
+        "retryable_infra_failure": verdict.word == "inconclusive",
+        "peak_fraction": msgspec.Raw(_headline(entry, shares).encode()) if shares is not None else None,
+        "template_mutated": False,
+        "total_elapsed_seconds": int((finished - entry.started).total_seconds()),
+        "check_exit_code": 0 if is_right else 1,
+        "benchmark_exit_code": 0 if shares is not None else None,
+        "usage": {},
+    }
+
+
+def _environment(entry: Entry) -> dict[str, Any]:
+    evidence = entry.grade.evidence
+    return {
+        "schema": 1,
+        "run_id": entry.run_id,
+        "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "gpu": entry.gpu.key,
+        "device_name": evidence.device_name,
+        "device_uuid": evidence.host.get("uuid"),
+        "driver": evidence.host.get("driver"),
+        "torch": evidence.host.get("torch"),
+        "cuda": evidence.host.get("cuda"),
+        "method_version": f"grader-{evidence.grader_version}",
+        "problem_version": evidence.problem_version,
+        "reference_digest": evidence.reference_digest,
+        "solution_digest": hashlib.sha256(entry.bundle.files.get("solution.py", b"")).hexdigest(),
+        "bundle_digest": evidence.intake.digest,
+        "peak_version": entry.gpu.current.version,
+        "peak_digest": peaks_digest(entry.gpu),
+        "tier": evidence.tier,
+        "isolation": entry.grade.verdict.isolation,
+        "verdict": entry.grade.verdict.word,
+        "shapes": [shape.shape for shape in evidence.passes[0].shapes] if evidence.passes else [],
+        "samples_ms": [
+            [call.claim_ns / 1e6 for call in shape.calls if call.group == "timed" and call.fault is None]
+            for shape in (evidence.passes[0].shapes if evidence.passes else [])
+        ],
+    }
+
+
+def _pretty(content: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"

@@ -1,0 +1,131 @@
+"""A grade: intake, one or two passes, evidence, verdict."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from grading.cpushapes import shapes_for
+from grading.evidence import EVIDENCE_SCHEMA, GRADER_VERSION, Evidence, PassEvidence
+from grading.hardware import Gpu
+from grading.problem import Problem
+from grading.verdict import Verdict, has_integrity_lead, judge
+from grading.warden.intake import take_in
+from grading.warden.onepass import DEADLINES, Deadlines, Job, Pass, is_fault_of_memory
+from grading.warden.oraclehost import OracleHost
+from grading.warden.plan import Effort, effort_of
+from grading.warden.process import LIMITS, Limits
+
+Tier = Literal["quick", "full"]
+OnStep = Callable[[str, Pass], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be graded, where, and how thoroughly.
+
+    reference     the problem's ``reference.py``
+    is_exempt     our own baselines, which may use what submissions may not
+    published_ms  by shape, the times that the grade is held against
+    """
+
+    problem: Problem
+    reference: Path
+    bundle: Mapping[str, bytes]
+    device: str = "cpu"
+    tier: Tier = "quick"
+    is_exempt: bool = False
+    published_ms: tuple[float | None, ...] = ()
+    deadlines: Deadlines = DEADLINES
+    limits: Limits = LIMITS
+    effort: Effort | None = None
+    gpu: Gpu | None = None
+
+
+@dataclass(frozen=True)
+class Grade:
+    """What a grade left: evidence, verdict, and the candidate's opaque output by pass."""
+
+    evidence: Evidence
+    verdict: Verdict
+    outputs: list[bytes]
+
+
+def grade(request: Request, on_step: OnStep = lambda name, taken: None, host: OracleHost | None = None) -> Grade:
+    """Grade a bundle. Returns whatever the candidate does; raises only for faults of the request.
+
+    host  an oracle that already runs and can see the reference; else one is started and ended here
+    """
+    if host is not None:
+        return _grade(request, on_step, host)
+    with OracleHost(request.device, [request.reference], request.limits) as own:
+        return _grade(request, on_step, own)
+
+
+def _grade(request: Request, on_step: OnStep, host: OracleHost) -> Grade:
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    intake = take_in(request.problem, request.bundle, is_exempt=request.is_exempt)
+    job = _make_job(request)
+    passes: list[PassEvidence] = []
+    outputs: list[bytes] = []
+    while not intake.refused and _needs_pass(passes, job.effort):
+        writable = bool(passes) and is_fault_of_memory(passes[-1])
+        taken = Pass(_varied(job, len(passes)), len(passes) + 1, host, on_step, writable_inputs=writable)
+        passes.append(taken.run())
+        outputs.append(taken.output)
+    evidence = Evidence(
+        schema=EVIDENCE_SCHEMA,
+        grader_version=GRADER_VERSION,
+        problem=request.problem.key,
+        problem_version=request.problem.version,
+        reference_digest=hashlib.sha256(request.reference.read_bytes()).hexdigest(),
+        device=request.device,
+        device_name="CPU" if request.device == "cpu" else None,
+        tier=request.tier,
+        started_at=started,
+        intake=intake,
+        forbidden_calls=request.problem.rules.forbidden_calls,
+        passes=passes,
+        published_ms=list(request.published_ms),
+    )
+    return Grade(evidence, judge(evidence), outputs)
+
+
+def _needs_pass(passes: list[PassEvidence], effort: Effort) -> bool:
+    """Tell whether another pass must run: the tier's own count, and a second one before any accusation."""
+    if not passes:
+        return True
+    if len(passes) >= 2:
+        return False
+    last = passes[-1]
+    if is_fault_of_memory(last) or has_integrity_lead(last):
+        return True
+    return len(passes) < effort.passes and last.ended == "complete"
+
+
+def _make_job(request: Request) -> Job:
+    problem, effort = request.problem, request.effort or effort_of(request.tier, request.device)
+    return Job(
+        problem=problem.key,
+        reference=request.reference,
+        shapes=shapes_for(problem, request.device),
+        stress=[msgspec.structs.asdict(case) for case in problem.check.stress],
+        tolerance=problem.check.tolerance,
+        bundle=request.bundle,
+        device=request.device,
+        effort=effort,
+        flush_bytes=0 if request.device == "cpu" else problem.timing.flush_bytes,
+        deadlines=request.deadlines,
+        limits=request.limits,
+        shows_reference="reference" not in problem.rules.forbidden_imports,
+        has_census=effort.has_census or bool(problem.rules.forbidden_calls),
+    )
+
+
+def _varied(job: Job, number: int) -> Job:
+    """Return the job of a later pass: another number of addresses, so that nothing is tuned to one."""
+    return job if number == 0 else replace(job, effort=replace(job.effort, slots=job.effort.slots + 1))

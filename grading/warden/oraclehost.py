@@ -1,0 +1,83 @@
+"""The oracle's process and the doorbell pages, which may serve several passes: it never sees a bundle.
+
+Every pass opens its problem anew and draws a secret of its own.
+"""
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from grading.warden.process import LIMITS, ROOT, Child, Limits, Program
+from grading.worker.doorbell import PAGE_BYTES, Doorbell
+from grading.worker.protocol import MAX_TRUSTED_FRAME_BYTES
+
+PAUSE_SECONDS = {"cpu": 2e-5}
+_UID = 64000
+
+
+@dataclass
+class OracleHost:
+    """An oracle for one device and the references below some folders. Close it, or use it as a context manager."""
+
+    device: str
+    shown: list[Path]
+    limits: Limits = LIMITS
+    child: Child = field(init=False)
+    bell: Doorbell = field(init=False)
+    own_bell: Doorbell = field(init=False)
+    page: int = field(init=False)
+    count: int = 0
+    hello: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        pages = [os.memfd_create("doorbell") for _ in range(2)]
+        for page in pages:
+            os.ftruncate(page, PAGE_BYTES)
+            os.fchmod(page, 0o600)
+        shown = [ROOT / "grading", *(path for path in self.shown if not path.is_relative_to(ROOT / "grading"))]
+        arguments = (*pages, self.device, self.pause_seconds)
+        program = Program(
+            "oracle",
+            "grading.oracle.main",
+            arguments,
+            _UID + os.getpid() % 1000,
+            shown,
+            limits=self.limits,
+            device=self.device,
+        )
+        self.child = Child(program, pages, MAX_TRUSTED_FRAME_BYTES)
+        self.child.channel.accept_descriptors()
+        self.bell = Doorbell(pages[0], pause_seconds=self.pause_seconds)
+        self.own_bell = Doorbell(pages[1], writable=False, pause_seconds=self.pause_seconds)
+        self.page = pages[0]
+        os.close(pages[1])
+
+    @property
+    def pause_seconds(self) -> float:
+        """Return how long the doorbell's readers sleep between looks."""
+        return PAUSE_SECONDS.get(self.device, 0.0)
+
+    @property
+    def is_alive(self) -> bool:
+        """Tell whether the process still runs."""
+        return self.child.exit_code(0) is None
+
+    def greet(self, seconds: float) -> None:
+        """Wait until the process is up. Raises what `Child.receive` raises."""
+        if not self.hello:
+            self.hello = self.child.receive(monotonic() + seconds)
+
+    def close(self) -> None:
+        """End the process."""
+        self.child.close()
+        with contextlib.suppress(OSError):
+            os.close(self.page)
+
+    def __enter__(self) -> "OracleHost":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,72 @@
+"""What a person sees during a grade and after it."""
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import TextIO
+
+from grading.evidence import ShapeEvidence
+from grading.verdict_timing import Summary
+from grading.warden.grade import Grade
+from grading.warden.onepass import Pass
+
+_EVERY_SECONDS = 0.2
+_MOST_FIRED = 25
+
+
+class Progress:
+    """Shows the step and the count of calls: on one line of a terminal, else a line per step."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._is_terminal = stream.isatty()
+        self._started = monotonic()
+        self._shown_at, self._last = 0.0, ""
+
+    def on_step(self, name: str, taken: Pass) -> None:
+        """Show a step."""
+        text = f"pass {taken.number}: {name}"
+        now = monotonic()
+        if self._is_terminal:
+            if text == self._last and now - self._shown_at < _EVERY_SECONDS:
+                return
+            line = f"{now - self._started:6.1f} s  {text}, {len(taken.calls)} calls"
+            self._stream.write(f"\r\033[K{line}")
+            self._stream.flush()
+        elif text != self._last:
+            self._stream.write(f"{now - self._started:6.1f} s  {text}\n")
+        self._shown_at, self._last = now, text
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_terminal and self._last:
+            self._stream.write("\r\033[K")
+            self._stream.flush()
+
+
+def table(done: Grade, times: Sequence[Summary | None]) -> str:
+    """Return the verdict, each shape's calls and times, and every rule that fired."""
+    verdict, evidence = done.verdict, done.evidence
+    lines = [f"{evidence.problem} on {evidence.device}, tier {evidence.tier}, isolation {verdict.isolation}"]
+    if evidence.passes:
+        lines.append("shape  calls  worst error  median ms   p5 .. p95 ms          outside ms  size")
+        shapes = evidence.passes[0].shapes
+        lines += [_row(index, shape, time) for index, (shape, time) in enumerate(zip(shapes, times, strict=True))]
+    for item in verdict.fired[:_MOST_FIRED]:
+        where = f"pass {item.in_pass}" + (f" shape {item.shape}" if item.shape is not None else "")
+        lines.append(f"{item.rule}: {item.word}, {where}, {item.count} times: {item.message}")
+    if len(verdict.fired) > _MOST_FIRED:
+        lines.append(f"and {len(verdict.fired) - _MOST_FIRED} more rules; see verdict.json")
+    return "\n".join([*lines, f"verdict: {verdict.word}"])
+
+
+def _row(index: int, shape: ShapeEvidence, time: Summary | None) -> str:
+    ratios = [call.ratio for call in shape.calls]
+    worst = "no answer" if not ratios or None in ratios else f"{max(r for r in ratios if r is not None):.2g} tol"
+    size = " ".join(f"{name}={value:g}" for name, value in shape.shape.items())
+    timing = "         -             -                     -"
+    if time is not None:
+        span = f"{time.p5_ms:.4f} .. {time.p95_ms:.4f}"
+        timing = f"{time.median_ms:>9.4f}   {span:<20}  {time.outside_ms:>10.4f}"
+    return f"{index:>5}  {len(shape.calls):>5}  {worst:>11}  {timing}  {size}"
