@@ -78,7 +78,7 @@ class RunAdmin(ReadOnlyAdmin):
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """Offer the decisions to those who may make them."""
         actions = super().get_actions(request)
-        return actions if request.user.has_perm("leaderboard.add_decision") else {}
+        return actions if request.user.has_perm("leaderboard.decide") else {}
 
     @admin.action(description="Approve the selected runs")
     def approve(self, request: HttpRequest, runs: QuerySet[Run]) -> None:
@@ -134,11 +134,12 @@ class ReleaseAdmin(ReadOnlyAdmin):
     fields = ("note",)
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Allow whoever may add decisions."""
-        return request.user.has_perm("leaderboard.add_decision")
+        """Allow whoever may decide."""
+        return request.user.has_perm("leaderboard.decide")
 
     def save_form(self, request: HttpRequest, form: forms.ModelForm, change: bool) -> Release:
         """Take the snapshot in place of saving the form's object; the form shows what refuses it."""
+        form.save_m2m = lambda: None
         return publishing.release(publishing.Act(request.user, form.cleaned_data["note"], timezone.now()))
 
     def save_model(self, request: HttpRequest, obj: Release, form: forms.ModelForm, change: bool) -> None:

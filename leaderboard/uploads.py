@@ -43,7 +43,7 @@ class UploadError(Exception):
 class Order:
     """Who uploads, when, and what is wanted.
 
-    deck, gpu      for run directories whose path in the bundle does not name them
+    deck, gpu      of all runs, instead of what their paths in the bundle say
     allows_audits  whether the uploader may also bring audits
     """
 

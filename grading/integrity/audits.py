@@ -24,14 +24,21 @@ def readable(context: Context) -> tuple[Audit, ...]:
 
 @rule("audit.missing", "Nobody has audited the run", "block")
 def check_missing(context: Context) -> Iterator[Statement]:
-    """No audit was received for the run."""
+    """No audit was received for the run.
+
+    Example: a run that was uploaded today. Until a named person has read it, it is not shown to anyone but the staff.
+    """
     if not context.audits:
         yield Statement("No audit has been written for this run.")
 
 
 @rule("audit.blocks", "An audit says that the run may not be published", "block", is_waivable=False)
 def check_blocks(context: Context) -> Iterator[Statement]:
-    """A verdict or a publishability field of an audit says no."""
+    """A verdict or a publishability field of an audit says no.
+
+    Example: a verdict of reward_hack, or ``isolated_regrade_required: true`` beside a clean one. Every field that says
+    no counts, whatever the verdict is.
+    """
     for audit in readable(context):
         if audit.publishable == "no" and audit.verdict != "unknown":
             detail = "; ".join(audit.blockers[:4]) or f"verdict {audit.verdict_text}"
@@ -44,7 +51,10 @@ def check_blocks(context: Context) -> Iterator[Statement]:
 
 @rule("audit.unknown_verdict", "An audit's verdict is not a known word", "block")
 def check_unknown_verdict(context: Context) -> Iterator[Statement]:
-    """Unknown is never clean."""
+    """A verdict that is none of the known words allows nothing: unknown is never clean.
+
+    Example: ``verdict: fine``. The auditor restates it; nobody guesses.
+    """
     for audit in readable(context):
         if audit.verdict == "unknown":
             yield Statement(
@@ -56,7 +66,10 @@ def check_unknown_verdict(context: Context) -> Iterator[Statement]:
 
 @rule("audit.unreadable", "An audit cannot be read", "block")
 def check_unreadable(context: Context) -> Iterator[Statement]:
-    """The file is not valid YAML and could not be repaired safely; its bytes are kept."""
+    """The file is not valid YAML and could not be repaired safely; its bytes are kept.
+
+    Example: a block of text that is indented less than its first line. It fails loudly, with line and column.
+    """
     for audit in standing(context.audits):
         if audit.status == "unreadable":
             yield Statement(
@@ -68,7 +81,11 @@ def check_unreadable(context: Context) -> Iterator[Statement]:
 
 @rule("audit.conflict", "Audits of the run contradict each other", "block")
 def check_conflict(context: Context) -> Iterator[Statement]:
-    """One audit allows publication and another one does not."""
+    """One audit allows publication and another one does not.
+
+    Example: a clean audit, and a later one that found a copied kernel. The newer one does not win by being newer: an
+    auditor settles it by naming what it supersedes.
+    """
     verdicts = {audit.publishable for audit in readable(context)}
     if "no" in verdicts and verdicts & {"yes", "with_acknowledgement"}:
         said = ", ".join(f"{audit.verdict_text} ({audit.file})" for audit in readable(context))
@@ -77,7 +94,10 @@ def check_conflict(context: Context) -> Iterator[Statement]:
 
 @rule("audit.repaired", "An audit was repaired to be read", "note")
 def check_repaired(context: Context) -> Iterator[Statement]:
-    """The repair added quotes or indentation only; the original bytes are kept."""
+    """The repair added quotes or indentation only; the original bytes are kept.
+
+    Example: an unquoted colon within a sentence.
+    """
     for audit in context.audits:
         if audit.status == "repaired":
             yield Statement(f"The audit was not valid YAML and was repaired: {'; '.join(audit.repairs)}.", audit.file)

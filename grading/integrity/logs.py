@@ -16,7 +16,10 @@ def _logs(context: Context) -> Iterator[Log]:
 
 @rule("log.missing", "A log is not in the archive", "warn")
 def check_missing(context: Context) -> Iterator[Statement]:
-    """The run claims a score, and the log that would show it was not archived."""
+    """The run claims a score, and the log that would show it was not archived.
+
+    Example: a result.json with 0.0446 and no benchmark.log. The number cannot be followed to a measurement.
+    """
     if context.record.benchmark is None and context.record.score_text is not None:
         yield Statement(
             f"The archive reports {context.record.score_text} and holds no benchmark.log.",
@@ -27,7 +30,11 @@ def check_missing(context: Context) -> Iterator[Statement]:
 
 @rule("log.malformed", "A line of a log breaks the grammar", "warn")
 def check_malformed(context: Context) -> Iterator[Statement]:
-    """A line looks like a result and does not match it as a whole, so it is not used."""
+    """A line looks like a result and does not match it as a whole, so it is not used.
+
+    Example: ``ms=nan``, ``ms=1e400``, or digits of another script. Compiler and library output that only contains such
+    words is passed over in silence.
+    """
     for log in _logs(context):
         for fault in log.faults:
             if not fault.is_hostile:
@@ -36,7 +43,11 @@ def check_malformed(context: Context) -> Iterator[Statement]:
 
 @rule("log.forged", "A log holds markers that no harness writes", "block")
 def check_forged(context: Context) -> Iterator[Statement]:
-    """A deciding line is repeated or carries control characters: it is never taken."""
+    """A deciding line is repeated or carries control characters: it is never taken.
+
+    Example: a second ``peak_fraction:`` line that the solution printed itself. Neither the first nor the last is chosen:
+    a marker that does not stand exactly once counts for nothing.
+    """
     for log in _logs(context):
         for fault in log.faults:
             if fault.is_hostile:
@@ -70,7 +81,10 @@ def _repeated_pass(check: Log | None) -> Iterator[Statement]:
 
 @rule("log.order", "A shape line stands after the score", "block")
 def check_order(context: Context) -> Iterator[Statement]:
-    """The harness prints the score last; a solution line behind it was printed by something else."""
+    """The harness prints the score last; a solution line behind it was printed by something else.
+
+    Example: a result line of shape 1 after ``peak_fraction:``.
+    """
     benchmark = context.record.benchmark
     scored = [marker for name in _SCORED for marker in benchmark.named(name)] if benchmark is not None else []
     if benchmark is None or not scored or context.problem.metric.aggregate == "best":

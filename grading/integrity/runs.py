@@ -9,7 +9,11 @@ from grading.record import RUN_ID, model_slug
 
 @rule("run.template_mutated", "A fixed file of the deck was changed", "block", is_waivable=False)
 def check_template_mutated(context: Context) -> Iterator[Statement]:
-    """The harness recorded that a deck file was edited, deleted or added."""
+    """The harness recorded that a deck file was edited, deleted or added.
+
+    Example: a tolerance raised in the problem's data. An honest repair of a broken deck file looks the same here and is
+    told apart by people: the run is then graded again on the repaired deck.
+    """
     if context.record.template_mutated:
         yield Statement(
             "The session changed a file of the deck; what was measured is not this problem.",
@@ -20,7 +24,11 @@ def check_template_mutated(context: Context) -> Iterator[Statement]:
 
 @rule("run.contradictory", "Fields of the record contradict each other", "warn")
 def check_contradictory(context: Context) -> Iterator[Statement]:
-    """A correct run with a failure reason, a wrong run with a score, or a pass without a solution."""
+    """A correct run with a failure reason, a wrong run with a score, or a pass without a solution.
+
+    Example: correct is true and the reason is check_failed. After a regrade the old reason is often left in place;
+    it is reported and not used.
+    """
     record = context.record
     reason = record.failure_reason
     if record.correct and reason not in (None, "", "pass"):
@@ -48,18 +56,31 @@ def check_contradictory(context: Context) -> Iterator[Statement]:
 
 @rule("run.incomplete_session", "The agent's session did not end by itself", "warn")
 def check_incomplete_session(context: Context) -> Iterator[Statement]:
-    """The harness saw no terminal event: the result may be a milestone, not the final answer."""
+    """The harness saw no terminal event or ended with an error: the result may be a milestone, not the final answer.
+
+    Example: a session that was cut by a credit limit. A lower score than a sibling's says nothing about the model then.
+    """
     if context.record.session_complete is False:
         yield Statement(
             "The session ended before the agent did; the archived solution may be unfinished.",
             "result.json",
             data={"session_complete": False},
         )
+    if context.record.harness_exit_code not in (None, 0):
+        yield Statement(
+            f"The harness ended with exit code {context.record.harness_exit_code}.",
+            "result.json",
+            data={"harness_exit_code": context.record.harness_exit_code},
+        )
 
 
 @rule("run.id_mismatch", "The run id does not match the run", "block")
 def check_id_mismatch(context: Context) -> Iterator[Statement]:
-    """The folder name, the id inside, and the problem, harness and model it spells must agree."""
+    """The folder name, the id inside, and the problem, harness and model it spells must agree.
+
+    Example: a folder of one model whose result names another. Slashes, colons and brackets of a model's name are
+    underscores in an id, and a process number may follow the problem.
+    """
     record, run_id = context.record, context.record.key.run_id
     if record.inner_run_id is not None and record.inner_run_id != run_id:
         yield Statement(
@@ -85,7 +106,10 @@ def check_id_mismatch(context: Context) -> Iterator[Statement]:
 
 @rule("run.conflicting_content", "Other content arrived under the same run id", "warn")
 def check_conflicting_content(context: Context) -> Iterator[Statement]:
-    """The first archive stands; the other is kept aside by its digest until somebody settles it."""
+    """The first archive stands; the other is kept aside by its digest until somebody settles it.
+
+    Example: the same run id from two machines. Nothing that arrives later can replace what was judged.
+    """
     for digest in context.conflicts:
         yield Statement(
             f"Another archive arrived under this run id with other content ({digest[:12]}); the first one is used.",
@@ -95,7 +119,10 @@ def check_conflicting_content(context: Context) -> Iterator[Statement]:
 
 @rule("run.before_deck", "The run is older than its deck", "warn")
 def check_before_deck(context: Context) -> Iterator[Statement]:
-    """The date in the run id lies before the deck's first day."""
+    """The date in the run id lies before the deck's first day.
+
+    Example: an id of 2025 on a deck of 2026: the problem was another one then, or the clock was wrong.
+    """
     match = RUN_ID.fullmatch(context.record.key.run_id)
     if match is None or context.deck.first_run is None:
         return

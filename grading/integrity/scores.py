@@ -60,7 +60,11 @@ def _table_data(context: Context, table: tuple[str, int, Interval]) -> dict[str,
 
 @rule("score.disagrees", "The reported score cannot come from the run's own lines", "block", is_waivable=False)
 def check_disagrees(context: Context) -> Iterator[Statement]:
-    """The reported headline and the recomputed interval share no value, under this table or any other."""
+    """The reported headline and the recomputed interval share no value, under this table or any other.
+
+    Example: a headline of 0.1178 over lines that give 0.1152. Score and lines then come from different
+    measurements, and only a new grade or the right log can settle it.
+    """
     value = context.score.value
     if value is None or agreement(context) is not False or explaining_tables(context):
         return
@@ -75,7 +79,11 @@ def check_disagrees(context: Context) -> Iterator[Statement]:
 
 @rule("score.stale_peaks", "The reported score used an older peak table of this GPU", "warn")
 def check_stale_peaks(context: Context) -> Iterator[Statement]:
-    """Only an older version of this GPU's peaks explains the headline; the recomputed score stands."""
+    """Only an older version of this GPU's peaks explains the headline; the recomputed score stands.
+
+    Example: a headline exactly 2.5 times too high from a time when the tensor peak was entered too low. The finding
+    names the table and gives the corrected score.
+    """
     table, value = _explained_by(context, own=True), context.score.value
     if table is None or value is None:
         return
@@ -91,7 +99,11 @@ def check_stale_peaks(context: Context) -> Iterator[Statement]:
 
 @rule("score.wrong_gpu_peaks", "The reported score used another GPU's peaks", "block")
 def check_wrong_gpu_peaks(context: Context) -> Iterator[Statement]:
-    """Only the table of another GPU explains the headline: the run may have been graded as that GPU."""
+    """Only the table of another GPU explains the headline: the run may have been graded as that GPU.
+
+    Example: a B200 run scored with the peak of a workstation card, 4.5 times too high. Every table and version is
+    tried; an approver must look before the corrected number stands.
+    """
     table, value = _explained_by(context, own=False), context.score.value
     if table is None or value is None:
         return
@@ -107,7 +119,10 @@ def check_wrong_gpu_peaks(context: Context) -> Iterator[Statement]:
 
 @rule("score.incomplete", "Some shapes have no timing", "block")
 def check_incomplete(context: Context) -> Iterator[Statement]:
-    """At least one shape has a line and at least one has none."""
+    """At least one shape has a line and at least one has none.
+
+    Example: five of six shapes, the slowest one left out. A missing shape is missing; it never counts as anything.
+    """
     missing = context.score.missing
     if not missing or len(missing) == len(context.score.shapes):
         return
@@ -122,7 +137,10 @@ def check_incomplete(context: Context) -> Iterator[Statement]:
 
 @rule("score.not_recomputable", "No per-shape lines to recompute the score from", "block")
 def check_not_recomputable(context: Context) -> Iterator[Statement]:
-    """A score or a passed check is claimed, and the archive holds no lines that this metric can use."""
+    """A score or a passed check is claimed, and the archive holds no lines that this metric can use.
+
+    Example: a log that ends in a score and has no per-shape lines. What cannot be recomputed is not shown as a result.
+    """
     record = context.record
     is_claimed = record.correct is True or record.score_text is not None
     if not is_claimed or context.score.value is not None or check_has_lines(context):
@@ -142,7 +160,12 @@ def check_has_lines(context: Context) -> bool:
 
 @rule("score.above_peak", "A shape is faster than the GPU's peak allows", "block")
 def check_above_peak(context: Context) -> Iterator[Statement]:
-    """A shape's fraction lies above 1.02 even at the slow end of its interval."""
+    """A shape's fraction lies above 1.02 even at the slow end of its interval.
+
+    Example: 1.07 of the memory bandwidth, which turned out to be another card. Some metrics may exceed one, because
+    they count work that need not be done or divide by a declared anchor; the problem then says why, and this is a
+    note.
+    """
     if context.problem.metric.kind not in ("peak_fraction", "throughput", "busbw"):
         return
     reason = context.problem.metric.may_exceed_one
@@ -160,7 +183,10 @@ def check_above_peak(context: Context) -> Iterator[Statement]:
 
 @rule("score.coarse", "The log's digits leave a wide interval", "note")
 def check_coarse(context: Context) -> Iterator[Statement]:
-    """A shape's time is known to worse than 2 percent; ranks inside the interval are ties."""
+    """A shape's time is known to worse than 2 percent; ranks inside the interval are ties.
+
+    Example: 0.012 ms with three decimals. Event lines with six decimals would narrow it.
+    """
     for shape in context.score.shapes:
         if shape.ms is not None and shape.conflict is None and shape.ms.relative_half_width > _COARSE:
             yield Statement(
@@ -174,7 +200,10 @@ def check_coarse(context: Context) -> Iterator[Statement]:
 
 @rule("score.differs_from_log", "result.json and the log report different scores", "block")
 def check_differs_from_log(context: Context) -> Iterator[Statement]:
-    """The headline in result.json is not the log's own headline at the printed precision."""
+    """The headline in result.json is not the log's own headline at the printed precision.
+
+    Example: 0.4090 in result.json and ``peak_fraction: 0.3916`` in the log: the files are of two passes.
+    """
     record, problem = context.record, context.problem
     name = "speedup" if record.benchmark is not None and record.benchmark.named("speedup") else "peak_fraction"
     markers = record.benchmark.named(name) if record.benchmark is not None else ()

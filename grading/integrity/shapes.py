@@ -12,7 +12,11 @@ _LAUNCH_MS = 0.002
 
 @rule("shape.inconsistent", "Two numbers of one shape contradict each other", "block")
 def check_inconsistent(context: Context) -> Iterator[Statement]:
-    """Two readings of one shape, turned into times by the deck's formulas, share no value."""
+    """Two readings of one shape, turned into times by the deck's formulas, share no value.
+
+    Every printed number stands for the values that round to it. Example: ``ms=0.100`` beside a rate that only 0.102 ms
+    can give. One of the two was not printed from this measurement.
+    """
     for shape in context.score.shapes:
         if shape.conflict is None:
             continue
@@ -33,7 +37,10 @@ def check_inconsistent(context: Context) -> Iterator[Statement]:
 
 @rule("shape.duplicate", "A shape has more than one result line", "block")
 def check_duplicate(context: Context) -> Iterator[Statement]:
-    """The log gives one shape of one variant twice; no line is preferred."""
+    """The log gives one shape of one variant twice; no line is preferred.
+
+    Example: shape 1 first with 0.300 ms and then with 0.100 ms.
+    """
     if context.record.benchmark is None:
         return
     seen: dict[tuple[str, str, str], tuple[str, int]] = {}
@@ -57,7 +64,10 @@ def check_duplicate(context: Context) -> Iterator[Statement]:
 
 @rule("shape.unknown", "The log times a shape that the problem does not have", "block")
 def check_unknown(context: Context) -> Iterator[Statement]:
-    """A solution line names a shape outside the problem."""
+    """A solution line names a shape outside the problem.
+
+    Example: shape 9 of a problem with five shapes: another version was timed, or an easy shape was added.
+    """
     if context.record.benchmark is None:
         return
     for measurement in context.record.benchmark.measurements:
@@ -74,7 +84,11 @@ def check_unknown(context: Context) -> Iterator[Statement]:
 
 @rule("shape.below_floor", "A shape is faster than physics allows", "block")
 def check_below_floor(context: Context) -> Iterator[Statement]:
-    """The time lies under the true floor (unavoidable bytes or operations at peak) by more than 3 percent."""
+    """The time lies under the true floor (unavoidable bytes or operations at peak) by more than 3 percent.
+
+    The floor counts what no correct kernel avoids, not what the deck's formula credits. Example: 0.292 ms for bytes
+    that take 0.313 ms at full bandwidth: another GPU, or work left out.
+    """
     for shape in context.score.shapes:
         share = shape.share_of_attainable
         if share is not None and shape.ms is not None and share.low > _ABOVE_FLOOR:
@@ -90,7 +104,10 @@ def check_below_floor(context: Context) -> Iterator[Statement]:
 
 @rule("shape.near_floor", "A shape is within 8 percent of the physical floor", "warn")
 def check_near_floor(context: Context) -> Iterator[Statement]:
-    """Utilisation of the true floor above 0.92 was never seen in honest results: read the kernel first."""
+    """Utilisation of the true floor above 0.92 was never seen in honest results: read the kernel first.
+
+    Example: 0.95 of what is attainable. It may be a very good kernel, or data that stayed in the cache.
+    """
     for shape in context.score.shapes:
         share = shape.share_of_attainable
         if share is not None and _NEAR_FLOOR < share.low <= _ABOVE_FLOOR:
@@ -105,7 +122,10 @@ def check_near_floor(context: Context) -> Iterator[Statement]:
 
 @rule("shape.below_launch", "A call is shorter than a kernel launch", "block")
 def check_below_launch(context: Context) -> Iterator[Statement]:
-    """One event-timed call took less than 2 microseconds, which no launch does."""
+    """One event-timed call took less than 2 microseconds, which no launch does.
+
+    Example: 0.001 ms: the work was done before the clock started or after it stopped.
+    """
     if context.problem.timing.method != "deck":
         return
     for shape in context.score.shapes:
@@ -121,7 +141,10 @@ def check_below_launch(context: Context) -> Iterator[Statement]:
 
 @rule("shape.fraction_disagrees", "A printed fraction does not follow from its shape's rate", "warn")
 def check_fraction_disagrees(context: Context) -> Iterator[Statement]:
-    """The log's fraction line and this table's fraction of the same shape share no value (an older table, usually)."""
+    """The log's fraction line and this table's fraction of the same shape share no value.
+
+    Example: fractions printed with an older peak table, all 2.5 times too high. The recomputed fraction stands.
+    """
     if context.record.benchmark is None or context.problem.metric.kind != "peak_fraction":
         return
     for measurement in context.record.benchmark.measurements:

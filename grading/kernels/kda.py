@@ -1,19 +1,23 @@
 """Kimi delta attention, forward, for hard/02_kda_cutlass.
 
 Formula.   S' = diag(exp g_t) S; u = beta_t (v_t - S'^T k_t); S = S' + k_t u^T; o_t = K^(-1/2) S^T q_t, from S = 0.
-Bytes.     1538 per token and head: 25, 50, 50, 13 MB. The kernels add 121 KB of scratch per chunk and head (62 MB at most).
-Floors.    By bytes 5.2, 10.5, 10.5, 2.6 us on an H200; by operations (6 K V per token and head) 1.6, 3.3, 3.3, 0.8 us. In
-           between lies a chain of 16, 32, 64, 32 dependent steps, each at least 512 cycles of one multiprocessor's tensor cores.
-Method.    Chunks of 64, three kernels. `prepare`, chunks in parallel: running sums of g from the middle of the chunk, scores,
-           T = (I + A)^-1 (16 x 16 blocks in fp32, then joined in tf32), w = T beta exp(G) k, u = T beta v. `advance`, chunk
-           after chunk, 64 columns of v a block: v' = u - w S and S = exp(G_end) S + k'^T v' on wgmma, the state in
-           registers. `read_out`, chunks in parallel: o = q exp(G) S + (q k^T) v'. With few heads the three overlap by flags.
-Range.     Factored decays are used while they span at most 2^60 within half a chunk; beyond that the chunk's scores are summed
-           pair by pair, slower. Growth (g > 0) is allowed as far as the answer itself stays finite in fp32.
-Limits.    The Hopper path needs K = V = 128 and T divisible by 64; all else runs a token-by-token Triton kernel. Calls of
-           one Model must not run concurrently: they share scratch. Every call recomputes everything.
-Tried.     Overlap: 4 % slower with 16 heads in flight, 3 % faster with 8, hence only there. Measured: geomean 0.029, aim 0.07
-           missed; `prepare` 21, 40, 39, 18 us, `advance` 20, 38, 74, 35 us (1.1 us a step), `read_out` 7, 16, 15, 5 us.
+Bytes.     1538 per token and head: 25, 50, 50, 13 MB. The kernels add 121 KB of scratch per chunk and head (62 MB at
+           most).
+Floors.    By bytes 5.2, 10.5, 10.5, 2.6 us on an H200; by operations (6 K V per token and head) 1.6, 3.3, 3.3, 0.8
+           us. In between lies a chain of 16, 32, 64, 32 dependent steps, each at least 512 cycles of one
+           multiprocessor's tensor cores.
+Method.    Chunks of 64, three kernels. `prepare`, chunks in parallel: running sums of g from the middle of the chunk,
+           scores, T = (I + A)^-1 (16 x 16 blocks in fp32, then joined in tf32), w = T beta exp(G) k, u = T beta v.
+           `advance`, chunk after chunk, 64 columns of v a block: v' = u - w S and S = exp(G_end) S + k'^T v' on
+           wgmma, the state in registers. `read_out`, chunks in parallel: o = q exp(G) S + (q k^T) v'. With few heads
+           the three overlap by flags.
+Range.     Factored decays are used while they span at most 2^60 within half a chunk; beyond that the chunk's scores
+           are summed pair by pair, slower. Growth (g > 0) was checked up to 0.1 a token.
+Limits.    The Hopper path needs K = V = 128 and T divisible by 64; all else runs a token-by-token Triton kernel.
+           Calls of one Model must not run concurrently: they share scratch. Every call recomputes everything.
+Tried.     Overlap: 4 % slower with 16 heads in flight, 3 % faster with 8, hence only there. Measured: geomean 0.029,
+           aim 0.07 missed; `prepare` 21, 40, 39, 18 us, `advance` 20, 38, 74, 35 us (1.1 us a step), `read_out` 7,
+           16, 15, 5 us.
 
 Notes and all numbers: docs/kernels/kda.md.
 """
@@ -666,7 +670,8 @@ cudaError_t launch(void (*kernel)(Args), int blocks, int threads, int bytes, boo
 }
 
 // The kernels overlap if the state's blocks are few (with more, it measured slower): 1 takes the other multiprocessors,
-// 2 starts beside it and follows its flags, 3 moves in as 1 leaves. Each starts only once all blocks of the one before it run: no deadlock.
+// 2 starts beside it and follows its flags, 3 moves in as 1 leaves. Each starts only once all blocks of the one before
+// it run: no deadlock.
 int attend(
     const void* q, const void* k, const void* v, const float* g, const void* beta, void* out, uint8_t* scratch, int* flags,
     int batch, int tokens, int heads, int processors, bool overlap, float scale, cudaStream_t s) {

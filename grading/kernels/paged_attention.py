@@ -1,19 +1,23 @@
 """Attention of one query per sequence over a paged cache, for hard/03_paged_attention.
 
-Formula.   out[b, h] = sum over l < L of softmax(q k_l / sqrt(D)) v_l, token l in page block_table[b, l // P], slot l % P.
-Bytes.     Keys and values once: 2 batch L kv_heads D 2 bytes, 16 to 268 MB; query, output and page table add under 1 %.
-Floors.    By bytes 7.0, 56.0, 14.0, 21.0, 3.4 us on an H200; by operations (4 batch heads L D on the bf16 tensor cores) at
-           most 1.1 us. Cold, after the deck's flush, reading n bytes also evicts up to 50 MB of the flush's dirty lines.
-Method.    Split over tokens; a block takes one sequence, one kv head and one share, so up to 8 query heads share each load.
-           Every warp streams its own tokens with 16-byte asynchronous copies into padded rows and keeps its own running
-           softmax: S^T = K Q^T and O^T = V^T P^T, tokens and channels in the 16 rows of the instruction, heads in its 8
-           columns. The shares meet in a cluster's shared memory, so one launch does it all. Lengths and the table are
-           read on the device; dead slots are not read at all.
-Limits.    head_dim 64 or 128, whole groups; any page size, length (0 gives zeros) and group size. Without clusters, or when
-           few sequences need more than 8 shares, a second small kernel adds the shares up.
-Tried.     Three copy stages against two: same on the device, up to 10 us slower a call. Telling the L2 that the cache is read
-           once: 20.1 to 18.3 us and 32.8 to 29.5 us on the device for shapes 0 and 2. A plain C function instead of a bound
-           one: 2 us a call. Measured: geomean 0.318; the library's dense attention on contiguous keys 0.235 on that host.
+Formula.   out[b, h] = sum over l < L of softmax(q k_l / sqrt(D)) v_l, token l in page block_table[b, l // P], slot l
+           % P.
+Bytes.     Keys and values once: 2 batch L kv_heads D 2 bytes, 16 to 268 MB; query, output and page table add under 1
+           %.
+Floors.    By bytes 7.0, 56.0, 14.0, 21.0, 3.4 us on an H200; by operations (4 batch heads L D on the bf16 tensor
+           cores) at most 1.1 us. Cold, after the deck's flush, reading n bytes also evicts up to 50 MB of the flush's
+           dirty lines.
+Method.    Split over tokens; a block takes one sequence, one kv head and one share, so up to 8 query heads share each
+           load. Every warp streams its own tokens with 16-byte asynchronous copies into padded rows and keeps its own
+           running softmax: S^T = K Q^T and O^T = V^T P^T, tokens and channels in the 16 rows of the instruction,
+           heads in its 8 columns. The shares meet in a cluster's shared memory, so one launch does it all. Lengths
+           and the table are read on the device; dead slots are not read at all.
+Limits.    head_dim 64 or 128, whole groups; any page size, length (0 gives zeros) and group size. Without clusters,
+           or when few sequences need more than 8 shares, a second small kernel adds the shares up.
+Tried.     Telling the L2 that the cache is read once: on the device 20.1 to 18.3 us (shape 0), 32.8 to 29.5 us (shape
+           2), 80.0 to 84.5 us (shape 1). Three copy stages instead of two, 2 or 8 warps, other splits: within the
+           host's noise but for shape 2, 8 to 14 us slower a call with three stages. Measured: geomean 0.318 (aim 0.50
+           missed); the library's dense attention on contiguous keys reached 0.248 on the same host.
 
 Notes and all numbers: docs/kernels/paged_attention.md.
 """

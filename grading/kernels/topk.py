@@ -1,18 +1,23 @@
 """The k largest values of every row and where they stand, for hard/05_topk_bitonic.
 
-Formula.   values[r, i] is the i-th largest of x[r]; indices[r, i] its position (int64, distinct; equal values in any order).
+Formula.   values[r, i] is the i-th largest of x[r]; indices[r, i] its position (int64, distinct; equal values in any
+           order).
 Bytes.     4 per element in, 12 per winner out: 524 KB on the first shape, 2.1 MB on the largest.
-Floors.    By bytes 0.11, 0.44, 0.44, 0.16, 0.44 us on an H200; by operations (one comparison an element) below 0.04 us. The
-           real floor is one call: 6 to 12 us for an empty one, about 18 us with one launch, on the host it was measured on.
-Method.    One launch. A row stays in the registers of 1 to 8 blocks (a cluster). The k-th largest of the warps' maxima is
-           a lower bound of the k-th largest element, so only what lies above it, a few more than k, is ranked, by counting.
-           Ties with the bound need no rank. If more than 1024 lie above (sorted or clustered rows), a radix select of four
-           8-bit passes over the row takes over, inside the same launch.
-Limits.    k up to 4096. The register path needs n divisible by 4, n up to 131072 and k up to min(256, warps of a row);
-           anything else, and GPUs without clusters where one block does not hold the row, take the radix select.
-Tried.     Device time, behind a busy stream: 10.0, 5.7, 10.9, 6.0, 5.4 us, hidden by the host's part of the call. So the host
-           decided: a bound function and two allocations 31 us a call, a plain C function and one allocation 19 to 20 us.
-           512 threads or wider clusters: within noise, clusters of 16 up to twice as slow. Measured: geomean 0.0140.
+Floors.    By bytes 0.11, 0.44, 0.44, 0.16, 0.44 us on an H200; by operations (one comparison an element) below 0.04
+           us. The real floor is one call: 6 to 12 us for an empty one, about 18 us with one launch, on the host it
+           was measured on.
+Method.    One launch. A row stays in the registers of 1 to 8 blocks (a cluster). The k-th largest of the warps'
+           maxima is a lower bound of the k-th largest element, so only what lies above it, a few more than k, is
+           ranked, by counting. Ties with the bound need no rank. If more than 1024 lie above (sorted or clustered
+           rows), a radix select of four 8-bit passes over the row takes over, inside the same launch.
+Limits.    k up to 4096. The register path needs n divisible by 4, n up to 131072 and k up to min(256, warps of a
+           row); anything else, and GPUs without clusters where one block does not hold the row, take the radix
+           select.
+Tried.     Device time, behind a busy stream: 10.0, 5.7, 10.9, 6.0, 5.4 us, hidden by the host's part of the call,
+           which therefore decides. A bound function and two allocations: 31 us a call where an empty one took 12; a
+           plain C function and one allocation: 19 to 20 us where it took 6. 512 threads or wider clusters: within
+           noise, clusters of 16 up to twice as slow. Measured: geomean 0.0140 (aim 0.030, above what one launch
+           allows on that host).
 
 Notes and all numbers: docs/kernels/topk.md.
 """

@@ -89,10 +89,15 @@ def case_names(source: Source) -> dict[str, list[str]]:
         names["structural"] = [name for name, _ in cases]
     if hasattr(reference, "camouflaged_cases"):
         names["camouflage"] = [name for name, _ in reference.camouflaged_cases(inputs, random.Random(0))]
-    elif source.problem in _CAMOUFLAGED and inputs[0].shape[0] >= 2:
+    elif _has_free_rows(source) and inputs[0].shape[0] >= 2:
         names["camouflage"] = names["structural"]
     names["exact"] = ["whole_numbers"] if hasattr(reference, "exact_case") else []
     return names
+
+
+def _has_free_rows(source: Source) -> bool:
+    """Tell whether rows of the inputs can be exchanged for others without touching the rest of the answer."""
+    return source.problem in _CAMOUFLAGED or bool(getattr(source.reference, "ROWS_ARE_INDEPENDENT", False))
 
 
 def edit_one(inputs: "list[Tensor]", rng: random.Random, in_place: frozenset[int]) -> "list[Tensor]":

@@ -172,7 +172,7 @@ def _environment(entry: Entry) -> dict[str, Any]:
         "schema": 1,
         "run_id": entry.run_id,
         "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "gpu": entry.gpu.key,
+        "gpu": "CPU" if evidence.device == "cpu" else entry.gpu.key,
         "device_name": evidence.device_name,
         "device_uuid": evidence.host.get("uuid"),
         "driver": evidence.host.get("driver"),

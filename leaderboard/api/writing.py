@@ -41,8 +41,8 @@ class TokenScope(HttpBearer):
 class UploadQuery(params.Query):
     """Parameters of an upload."""
 
-    deck: params.Deck | None = Field(None, description="deck of run directories whose path does not name it")
-    gpu: params.Gpu | None = Field(None, description="GPU of run directories whose path does not name it")
+    deck: params.Deck | None = Field(None, description="deck of all runs of the bundle, instead of what their paths say")
+    gpu: params.Gpu | None = Field(None, description="GPU of all runs of the bundle, instead of what their paths say")
     dry_run: params.Flag = Field(False, description="report what would happen and store nothing")
 
 

@@ -187,6 +187,7 @@ def preview_bulk(action: str, runs: Sequence[Run], act: Act, options: Options) -
             line.needs_acknowledgement = action == "approve" and line.run.assessment.needs_acknowledgement
             _attempt(line, action, act, options)
         transaction.set_rollback(True)
+    bulk.lines.sort(key=lambda line: line.refusal is not None)
     return bulk
 
 

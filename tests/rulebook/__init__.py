@@ -16,4 +16,5 @@ def all_cases() -> tuple[list[Case], list[Case]]:
     from tests.rulebook import audits, leads, logs, records, sources, times, transcripts, twins
 
     modules = (records, logs, times, audits, sources, leads, transcripts, twins)
-    return [case for module in modules for case in module.SPEAKS], [case for module in modules for case in module.SILENT]
+    speaks = [case for module in modules for case in module.SPEAKS]
+    return speaks, [case for module in modules for case in module.SILENT]

@@ -46,6 +46,11 @@ def regraded(log: str | None = None, score: str | None = None, **fields: object)
     return make_context(record if score is None else msgspec.structs.replace(record, score_text=score), received_at=AT)
 
 
+def lock(*events: str) -> Context:
+    lines = "".join(f"2026-07-01T12:00:0{second}+00:00 {event}\n" for second, event in enumerate(events))
+    return make_context(files={"gpu_lock.log": lines.encode()})
+
+
 def environment(**fields: object) -> Context:
     return make_context(files={"environment.json": json.dumps(fields).encode()})
 
@@ -126,11 +131,7 @@ SPEAKS = [
     (
         "timing.contended",
         "two holders of the lock",
-        lambda: make_context(
-            files={
-                "gpu_lock.log": b"2026-07-01T12:00:00+00:00 start pid=1 cmd=a\n2026-07-01T12:00:01+00:00 start pid=2 cmd=b\n"
-            }
-        ),
+        lambda: lock("start pid=1 cmd=a", "start pid=2 cmd=b"),
     ),
     (
         "regrade.mixed_passes",
@@ -216,19 +217,15 @@ SILENT = [
         "gpu.throttled",
         "a cool, steady device",
         lambda: environment(
-            before={"sm_clock_mhz": 1980.0, "temperature_c": 38.0}, after={"sm_clock_mhz": 1584.0, "temperature_c": 89.0}
+            before={"sm_clock_mhz": 1980.0, "temperature_c": 38.0},
+            after={"sm_clock_mhz": 1584.0, "temperature_c": 89.0},
         ),
     ),
     ("gpu.throttled", "readings of another kind", lambda: environment(before=[1], after="hot")),
     (
         "timing.contended",
         "a wait for the lock",
-        lambda: make_context(
-            files={
-                "gpu_lock.log": b"2026-07-01T12:00:00+00:00 start pid=1 cmd=a\n2026-07-01T12:00:00+00:00 wait pid=2 cmd=b\n"
-                b"2026-07-01T12:00:01+00:00 end pid=1 cmd=a status=0\n2026-07-01T12:00:01+00:00 start pid=2 cmd=b\n"
-            }
-        ),
+        lambda: lock("start pid=1 cmd=a", "wait pid=2 cmd=b args=", "end pid=1 cmd=a status=0", "start pid=2 cmd=b"),
     ),
     ("timing.contended", "an isolated regrade", lambda: regraded()),
     ("regrade.mixed_passes", "lines of the regrade", lambda: regraded(score=OWN, contended_score_text="0.0012")),

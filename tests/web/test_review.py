@@ -27,8 +27,8 @@ def approver_client(db: None) -> Client:
 
 def addresses(run: Run) -> list[str]:
     """Every address of the desk."""
-    return [*PAGES, "/review/tokens/", "/review/bulk/", url_of(run), url_of(run, "audit/"), url_of(run, "audit/upload/"),
-            "/review/tokens/abc/revoke/"]  # fmt: skip
+    of_run = [url_of(run), url_of(run, "audit/"), url_of(run, "audit/upload/")]
+    return [*PAGES, *of_run, "/review/tokens/", "/review/tokens/abc/revoke/", "/review/bulk/"]
 
 
 def test_a_stranger_is_sent_to_the_login_and_sees_nothing(run: Run) -> None:

@@ -34,7 +34,7 @@ class Command(BaseCommand):
         source.add_argument("--reference", help="one of the problem's own solutions, for example eager")
         source.add_argument("--archive", type=Path, help="a run directory whose sources and times are graded")
         parser.add_argument("--device", default="cpu", help="cpu or cuda:0 (default: cpu)")
-        parser.add_argument("--gpu", help="key of the GPU's board; needed on a GPU, for example H200")
+        parser.add_argument("--gpu", help="key of the board, for example H200; needed on a GPU")
         parser.add_argument("--tier", choices=("quick", "full"), default="quick")
         parser.add_argument("--model", default="unnamed", help="who wrote the solution, for --solution")
         parser.add_argument("--out", type=Path, required=True, help="folder that gets DECK/GPU/RUN_ID")
@@ -86,7 +86,7 @@ def _problem(key: str, decks: Path) -> Problem:
 
 
 def _gpu(options: dict[str, Any]) -> Gpu:
-    key = "CPU" if options["device"] == "cpu" else options["gpu"]
+    key = options["gpu"] or ("CPU" if options["device"] == "cpu" else None)
     if key not in load_gpus():
         raise CatalogueError(f"--gpu is {key!r}; accepted are {', '.join(load_gpus())}")
     return load_gpus()[key]

@@ -1,0 +1,16 @@
+# op: M
+# expect: incorrect
+# rule: P4.poison
+"""Returns uninitialised memory and hopes for the reference's freed block."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, M, N, K):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(K, N, dtype=torch.bfloat16))
+
+    def forward(self, x):
+        return torch.empty(x.shape[0], self.weight.shape[1], dtype=x.dtype)

@@ -1,0 +1,16 @@
+# op: S
+# expect: integrity
+# rule: P9.input_written
+"""Zeroes its input, so that a reference computed later would agree."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, rows, columns):
+        super().__init__()
+
+    def forward(self, x):
+        x.zero_()
+        return torch.zeros_like(x)

@@ -1,0 +1,31 @@
+# op: M
+# expect: integrity
+# rule: P20.protocol
+"""Writes a forged verdict to every open descriptor when the process ends."""
+
+import atexit
+import json
+import os
+
+import torch
+from torch import nn
+
+VERDICT = json.dumps({"event": "judged", "verdict": "verified", "peak_fraction": 0.99}).encode()
+
+
+@atexit.register
+def forge():
+    for descriptor in range(3, 64):
+        try:
+            os.write(descriptor, VERDICT)
+        except OSError:
+            pass
+
+
+class Model(nn.Module):
+    def __init__(self, M, N, K):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(K, N, dtype=torch.bfloat16))
+
+    def forward(self, x):
+        return (x.float() @ self.weight.float()).bfloat16()

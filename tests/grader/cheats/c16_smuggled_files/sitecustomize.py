@@ -1,0 +1,1 @@
+"""Loaded without being asked for."""

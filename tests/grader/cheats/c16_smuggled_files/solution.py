@@ -1,0 +1,16 @@
+# op: M
+# expect: inconclusive
+# rule: P19.bundle
+"""Brings files that would stand in for trusted modules."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, M, N, K):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(K, N, dtype=torch.bfloat16))
+
+    def forward(self, x):
+        return (x.float() @ self.weight.float()).bfloat16()

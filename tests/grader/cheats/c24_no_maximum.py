@@ -1,0 +1,16 @@
+# op: S
+# expect: incorrect
+# rule: P14.structural
+"""Leaves out the subtraction of the maximum."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, rows, columns):
+        super().__init__()
+
+    def forward(self, x):
+        powers = x.exp()
+        return powers / powers.sum(dim=-1, keepdim=True)

@@ -1,0 +1,22 @@
+# op: G
+# expect: incorrect
+# rule: P3.renewed
+"""Keeps a private copy of the state by the tensor's identity and version, also after it died."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, B, D):
+        super().__init__()
+        self.register_buffer("decay", torch.empty(D))
+        self.buffers = {}
+
+    def forward(self, x, state):
+        key = (id(state), state._version)
+        if key not in self.buffers:
+            self.buffers[key] = state.clone()
+        fresh = self.buffers[key] * self.decay + x
+        state.copy_(fresh)
+        return fresh
