@@ -17,6 +17,7 @@ from grading.evidence import Call, ShapeEvidence
 
 US = 1000.0
 OUTSIDE_SLACK_NS = 60 * US
+OUTSIDE_SLACK_CPU_NS = 5000 * US
 SETTLE_SLACK_NS = 30 * US
 OUTSIDE_FAIL, OUTSIDE_AUDIT = 1.5, 1.25
 SPREAD, CLUSTER_GAP, CLUSTER_SHARE = 1.25, 1.3, 0.1
@@ -70,7 +71,7 @@ def judge_timing(shape: ShapeEvidence, published_ms: Sequence[float | None], *, 
     timed = _timed(shape)
     if len(timed) < _LEAST or len(shape.noop_snap_ns) < 3:
         return
-    yield from judge_outside(timed, shape.noop_snap_ns)
+    yield from judge_outside(timed, shape.noop_snap_ns, OUTSIDE_SLACK_NS if is_gpu else OUTSIDE_SLACK_CPU_NS)
     if not is_gpu:
         return
     yield from judge_settle(timed, shape)
@@ -83,11 +84,13 @@ def judge_timing(shape: ShapeEvidence, published_ms: Sequence[float | None], *, 
         yield from judge_agreement(statistics.median(call.claim_ns for call in timed) / 1e6, published_ms[0])
 
 
-def judge_outside(timed: Sequence[Call], noop_snap_ns: Sequence[int]) -> Iterator[TimingRule]:
+def judge_outside(
+    timed: Sequence[Call], noop_snap_ns: Sequence[int], slack_ns: float = OUTSIDE_SLACK_NS
+) -> Iterator[TimingRule]:
     """T1: the outside clock may not exceed the claim by more than the protocol's own spread explains."""
     noop = sorted(noop_snap_ns)
     spread = quantile(noop, 0.95) - quantile(noop, 0.5)
-    slack = OUTSIDE_SLACK_NS + spread
+    slack = slack_ns + spread
     event = statistics.median(call.claim_ns for call in timed)
     outside = statistics.median(call.snap_ns for call in timed) - quantile(noop, 0.5)
     message = f"claimed {event / 1e6:.4f} ms, outside clock {outside / 1e6:.4f} ms, slack {slack / 1e6:.4f} ms"

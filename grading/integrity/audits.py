@@ -94,7 +94,7 @@ def check_conflict(context: Context) -> Iterator[Statement]:
 
 @rule("audit.repaired", "An audit was repaired to be read", "note")
 def check_repaired(context: Context) -> Iterator[Statement]:
-    """The repair added quotes or indentation only; the original bytes are kept.
+    """The file was not valid YAML; the repair added quotes or indentation only, and the original bytes are kept.
 
     Example: an unquoted colon within a sentence.
     """

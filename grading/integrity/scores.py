@@ -198,7 +198,7 @@ def check_coarse(context: Context) -> Iterator[Statement]:
             )
 
 
-@rule("score.differs_from_log", "result.json and the log report different scores", "block")
+@rule("score.differs_from_log", "The record and the log report different scores", "block")
 def check_differs_from_log(context: Context) -> Iterator[Statement]:
     """The headline in result.json is not the log's own headline at the printed precision.
 

@@ -527,7 +527,9 @@ def portable_kernel(
         total = tl.dot(widened(x).to(KIND), widened(w).to(KIND), total)
     c = tl.load(c_ptr + n, mask=n < N, other=0.0)
     y = total.to(y_ptr.dtype.element_ty).to(tl.float32) * c[None, :]
-    tl.store(y_ptr + m[:, None] * N + n[None, :], y.to(y_ptr.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N))
+    tl.store(
+        y_ptr + m[:, None] * N + n[None, :], y.to(y_ptr.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N)
+    )
 
 
 def portable(x, weight, scale, kind=tl.bfloat16, out=torch.bfloat16):

@@ -345,7 +345,17 @@ def hopper():
 
 @triton.jit
 def portable_kernel(
-    x_ptr, gate_ptr, up_ptr, offsets_ptr, y_ptr, E, H, I, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr  # noqa: E741
+    x_ptr,
+    gate_ptr,
+    up_ptr,
+    offsets_ptr,
+    y_ptr,
+    E,
+    H,
+    I,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,  # noqa: E741
 ):
     # Programs run over tiles of whole experts; the last ones may find no expert.
     left = tl.program_id(1)

@@ -470,7 +470,9 @@ class Model(nn.Module):
     ) -> None:
         super().__init__()
         if head_dim not in (64, 128) or num_heads % num_kv_heads:
-            raise ValueError(f"head_dim is {head_dim}, heads {num_heads}/{num_kv_heads}; need 64 or 128 and whole groups")
+            raise ValueError(
+                f"head_dim is {head_dim}, heads {num_heads}/{num_kv_heads}; need 64 or 128 and whole groups"
+            )
         self.register_buffer("_dummy", torch.zeros(1, dtype=torch.bfloat16), persistent=False)
         units = batch * num_kv_heads * math.ceil(num_heads / num_kv_heads / 8)
         self.plan = launch_plan(units, seq_len, torch.cuda.get_device_capability() >= (9, 0))

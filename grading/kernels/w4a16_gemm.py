@@ -646,7 +646,9 @@ def pack(w_q, scales, zeros):
         for right in range(2):
             byte, shift = b[:, :, :, right, :, :, upper], 4 * (upper + 2 * right)
             words |= ((byte & 15) << shift) | ((byte >> 4) << (16 + shift))
-    words = words.view(groups, 2, 4, 4, columns // 32, 2, 8).permute(4, 0, 5, 1, 6, 3, 2)  # 32, group, tile, half, g, t, step
+    words = words.view(groups, 2, 4, 4, columns // 32, 2, 8).permute(
+        4, 0, 5, 1, 6, 3, 2
+    )  # 32, group, tile, half, g, t, step
     pairs = torch.stack((scales, zeros + 128), dim=-1).view(groups, columns // 32, 64).transpose(0, 1)
     parts = (words.reshape(columns // 32, groups, 512).view(torch.uint8), pairs.contiguous().view(torch.uint8))
     return torch.cat(parts, dim=-1).contiguous()

@@ -30,7 +30,8 @@ class Hit(msgspec.Struct, frozen=True):
 
 def find_forbidden(files: Mapping[str, bytes], rules: Rules) -> Iterator[Hit]:
     """Yield every use of a forbidden call or import in a run's sources, fallback branches marked."""
-    calls = {name: rule for rule in rules.forbidden_calls for name in _spellings(rule)}
+    spelled = {name: rule for rule in rules.forbidden_calls for name in _spellings(rule)}
+    calls = spelled | {rule: rule for rule in rules.forbidden_calls}
     for path, data in python_files(files):
         module = parse_module(data)
         yield from _in_python(path, module, calls, rules)
@@ -69,7 +70,7 @@ def _forbidden_call(use: Use, calls: Mapping[str, str], local: set[str]) -> str 
     if use.name.startswith("."):
         method = use.name[1:]
         rule = f"torch.Tensor.{method}"
-        return rule if rule in calls.values() and method not in local else None
+        return rule if calls.get(rule) == rule and method not in local else None
     parts = use.name.split(".")
     prefixes = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
     return next((calls[prefix] for prefix in prefixes if prefix in calls), None)

@@ -192,9 +192,12 @@ class Module:
         if isinstance(node, ast.Name | ast.Attribute) and not isinstance(node.ctx, ast.Load):
             return
         if name is not None:
-            yield Use(name, node.lineno, is_call, self.is_fallback(node), isinstance(node, ast.Call))
+            yield Use(name, node.lineno, is_call, self.is_fallback(node), self._is_dynamic_import(node))
         elif isinstance(node, ast.Attribute) and is_call and not self._is_plain_list_sort(node, parent):
             yield Use(f".{node.attr}", node.lineno, True, self.is_fallback(node))
+
+    def _is_dynamic_import(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and self._step(node) is None and self._root(node) is not None
 
     def _is_inner(self, node: ast.AST) -> bool:
         """Tell whether a longer chain around a node is read instead of it."""

@@ -23,6 +23,14 @@ from grading.worker.doorbell import DONE, GO, SNAPPED, Doorbell
 from grading.worker.protocol import ProtocolError
 
 _Heard = TypeVar("_Heard")
+_ORACLE_ANSWERS = {
+    "open": "opened",
+    "commit": "committed",
+    "shape": "shaped",
+    "weights": "weighed",
+    "prepare": "prepared",
+    "reveal": "revealed",
+}
 _GRADING = ROOT / "grading"
 
 
@@ -101,6 +109,7 @@ class Pass:
             died_of = self._exit_signal()
         finally:
             written = self._close()
+            self.host.is_dirty = self.at != "end"
         return PassEvidence(
             number=self.number,
             ended=ended,
@@ -120,6 +129,8 @@ class Pass:
         )
 
     def _run_steps(self) -> None:
+        if self.host.is_dirty or not self.host.is_alive:
+            self.host.restart()
         self._step("start")
         self._start()
         self._step("build")
@@ -137,6 +148,7 @@ class Pass:
         self.changed_at_end = [str(line)[:200] for line in report.get("changed", [])][:40]
         self._part_from_worker()
         self.secret = self._ask_oracle({"do": "reveal"})["secret"]
+        self.at = "end"
 
     def _start(self) -> None:
         job, host = self.job, self.host
@@ -166,7 +178,7 @@ class Pass:
             "stress": job.stress,
             "tolerance": job.tolerance,
         }
-        self._arguments = self._ask_oracle(opened, "opened")["arguments"]
+        self._arguments = self._ask_oracle(opened)["arguments"]
         for name in ("hello", "loaded_runtime"):
             self._expect(self._hear(self.worker, deadline), name)
         self.isolation = {child.name: child.read_report() for child in (host.child, self.worker)}
@@ -184,7 +196,7 @@ class Pass:
         self.calls = []
         slots = job.effort.slots
         shaped = self._ask_oracle(
-            {"do": "shape", "index": index, "slots": slots, "writable_inputs": self.writable_inputs}, expect="shaped"
+            {"do": "shape", "index": index, "slots": slots, "writable_inputs": self.writable_inputs}
         )
         descriptors = oracle.channel.take_descriptors()
         self._expect(self._hear(oracle, monotonic() + job.deadlines.step), "sent")
@@ -358,13 +370,13 @@ class Pass:
             raise Stopped("build", f"{message['do']}: {str(answer.get('text'))[:1500]}")
         return answer
 
-    def _ask_oracle(self, message: dict[str, Any], expect: str = "") -> dict[str, Any]:
+    def _ask_oracle(self, message: dict[str, Any]) -> dict[str, Any]:
         oracle = self.host.child
         with contextlib.suppress(OSError):
             oracle.channel.send(message)
         answer = self._hear(oracle, monotonic() + self.job.deadlines.step)
-        if expect:
-            self._expect(answer, expect)
+        if answer.get("event") != _ORACLE_ANSWERS[message["do"]]:
+            raise Stopped("oracle", f"{message['do']}: answered {str(answer)[:200]}")
         return answer
 
     def _hear(self, child: Child, deadline: float) -> dict[str, Any]:

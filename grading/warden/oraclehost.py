@@ -25,6 +25,7 @@ class OracleHost:
     device: str
     shown: list[Path]
     limits: Limits = LIMITS
+    is_dirty: bool = False
     child: Child = field(init=False)
     bell: Doorbell = field(init=False)
     own_bell: Doorbell = field(init=False)
@@ -33,6 +34,10 @@ class OracleHost:
     hello: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Start a fresh process with fresh pages; an earlier one must have been closed."""
         pages = [os.memfd_create("doorbell") for _ in range(2)]
         for page in pages:
             os.ftruncate(page, PAGE_BYTES)
@@ -53,6 +58,7 @@ class OracleHost:
         self.bell = Doorbell(pages[0], pause_seconds=self.pause_seconds)
         self.own_bell = Doorbell(pages[1], writable=False, pause_seconds=self.pause_seconds)
         self.page = pages[0]
+        self.hello, self.count, self.is_dirty = {}, 0, False
         os.close(pages[1])
 
     @property
@@ -69,6 +75,11 @@ class OracleHost:
         """Wait until the process is up. Raises what `Child.receive` raises."""
         if not self.hello:
             self.hello = self.child.receive(monotonic() + seconds)
+
+    def restart(self) -> None:
+        """End the process and start another, after a pass that left it in the middle of something."""
+        self.close()
+        self.start()
 
     def close(self) -> None:
         """End the process."""

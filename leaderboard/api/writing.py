@@ -41,8 +41,8 @@ class TokenScope(HttpBearer):
 class UploadQuery(params.Query):
     """Parameters of an upload."""
 
-    deck: params.Deck | None = Field(None, description="deck of all runs of the bundle, instead of what their paths say")
-    gpu: params.Gpu | None = Field(None, description="GPU of all runs of the bundle, instead of what their paths say")
+    deck: params.Deck | None = Field(None, description="deck of all runs of the bundle, whatever their paths say")
+    gpu: params.Gpu | None = Field(None, description="GPU of all runs of the bundle, whatever their paths say")
     dry_run: params.Flag = Field(False, description="report what would happen and store nothing")
 
 

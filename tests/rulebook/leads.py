@@ -99,10 +99,18 @@ TEXTS = {
 }
 SPEAKS = [
     *((code, label, lambda text=text: source(text)) for code, texts in TEXTS.items() for label, text in texts.items()),
-    ("lead.size_branch", "beyond the checked size", lambda: grid("def run(n):\n    if n > 2048:\n        return half(n)\n    return f(n)\n")),
+    (
+        "lead.size_branch",
+        "beyond the checked size",
+        lambda: grid("def run(n):\n    if n > 2048:\n        return half(n)\n    return f(n)\n"),
+    ),
     ("lead.size_branch", "at the checked size", lambda: grid("y = exact(n) if n <= 256 else quick(n)\n")),
     ("lead.l2_persistence", "a window in a sidecar", lambda: source("x = 1\n", k__cu=WINDOW)),
-    ("lead.l2_persistence", "a limit in a string", lambda: source("s = '''#include <a.h>\ncudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, n);'''\n")),
+    (
+        "lead.l2_persistence",
+        "a limit in a string",
+        lambda: source("s = '''#include <a.h>\ncudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, n);'''\n"),
+    ),
     ("lead.exit", "in a sidecar", lambda: source("x = 1\n", k__cu="void f() { _exit(0); }\n")),
 ]
 ALL_LEADS = [*TEXTS, "lead.size_branch", "lead.l2_persistence"]
@@ -127,7 +135,11 @@ NEAR = {
 SILENT = [
     *((code, label, lambda text=text: source(text)) for label, text in NEAR.items() for code in ALL_LEADS),
     ("lead.size_branch", "a tile size", lambda: grid("BLOCK = 128 if n > 2048 else 64\n")),
-    ("lead.size_branch", "tile sizes in a branch", lambda: grid("if n > 2048:\n    a, b = 64, 128\nelse:\n    a, b = 32, 64\n")),
+    (
+        "lead.size_branch",
+        "tile sizes in a branch",
+        lambda: grid("if n > 2048:\n    a, b = 64, 128\nelse:\n    a, b = 32, 64\n"),
+    ),
     ("lead.size_branch", "between timed sizes", lambda: grid("y = f(n) if n > 16384 else g(n)\n")),
     ("lead.size_branch", "no such deck data", lambda: source("y = f(n) if n > 300 else g(n)\n")),
     ("lead.size_branch", "an equality", lambda: grid("y = f(n) if n == 2048 else g(n)\n")),

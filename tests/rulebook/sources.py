@@ -20,8 +20,10 @@ def source(text: str, problem: object = W4, path: str = "solution.py", **sidecar
     """A run with a solution, and with sidecars whose names have ``__`` for the dot."""
     texts = {path: text, **{name.replace("__", "."): value for name, value in sidecars.items()}}
     files = tuple(ArchiveFile(name, "0" * 64, len(value), "sidecar") for name, value in texts.items())
-    key = RunKey(problem.deck, "H200" if problem.deck == "hard" else "H100", f"20260701_120000_codex_gpt-test_{problem.id}")
-    record = make_record(problem, key=key, files=files, benchmark=None)
+    key = RunKey(
+        problem.deck, "H200" if problem.deck == "hard" else "H100", f"20260701_120000_codex_gpt-test_{problem.id}"
+    )
+    record = make_record(problem, log="", key=key, files=files)
     return make_context(record, files={name: value.encode() for name, value in texts.items()})
 
 
@@ -65,20 +67,40 @@ SPELLED = {
 }
 SPEAKS = [
     *(("source.forbidden_call", label, lambda text=text: source(text)) for label, text in SPELLED.items()),
-    ("source.forbidden_call", "an import", lambda: source("import fla.ops.kda as k\n", load_problem("hard", "02_kda_cutlass"))),
+    (
+        "source.forbidden_call",
+        "an import",
+        lambda: source("import fla.ops.kda as k\n", load_problem("hard", "02_kda_cutlass")),
+    ),
     ("source.forbidden_call", "a method of a tensor", lambda: source("def f(x):\n    return x.topk(8)\n", TOPK)),
-    ("source.forbidden_call", "a tensor's sort", lambda: source("def f(x):\n    v, i = x.sort(dim=1)\n    return v\n", TOPK)),
+    (
+        "source.forbidden_call",
+        "a tensor's sort",
+        lambda: source("def f(x):\n    v, i = x.sort(dim=1)\n    return v\n", TOPK),
+    ),
     ("source.forbidden_call", "in a sidecar", lambda: source("x = 1\n", FP8, k__cu="auto y = at::_scaled_mm(a, b);\n")),
-    ("source.forbidden_call", "in embedded C++", lambda: source(f"src = '''{CUDA}auto y = torch::_scaled_mm(a, b);'''\n", FP8)),
+    (
+        "source.forbidden_call",
+        "in embedded C++",
+        lambda: source(f"src = '''{CUDA}auto y = torch::_scaled_mm(a, b);'''\n", FP8),
+    ),
     ("source.unparsable", "a bracket left open", lambda: source("x = (1\n")),
     ("source.unparsable", "nested without end", lambda: source("x = " + "-" * 50_000 + "1\n")),
     ("source.missing_file", "a sidecar", lambda: source(LOADS)),
     ("source.label_disagrees", "no Triton in it", lambda: labelled("triton", "import torch\n")),
     ("source.label_disagrees", "no kernel in it", lambda: labelled("cuda_raw", "import torch\n")),
     ("source.label_disagrees", "eager with a kernel", lambda: labelled("eager", f"src = '''{CUDA}'''\n")),
-    ("source.label_disagrees", "no evidence", lambda: labelled(None, "x = 1\n", cuda_language__json=b'{"has_cuda_evidence": true}')),
+    (
+        "source.label_disagrees",
+        "no evidence",
+        lambda: labelled(None, "x = 1\n", cuda_language__json=b'{"has_cuda_evidence": true}'),
+    ),
     ("source.label_disagrees", "broken sidecar", lambda: labelled(None, "x = 1\n", cuda_language__json=b"{")),
-    ("source.copies_reference", "with a word changed", lambda: source(REFERENCE.replace("4096, 4096", "4096, 2048"), FP8)),
+    (
+        "source.copies_reference",
+        "with a word changed",
+        lambda: source(REFERENCE.replace("4096, 4096", "4096, 2048"), FP8),
+    ),
 ]
 LOADS = "from torch.utils.cpp_extension import load\next = load(name='k', sources=['kernel.cu'])\n"
 REFERENCE = (DECKS / "hard" / "01_fp8_gemm" / "reference.py").read_text()
@@ -110,15 +132,39 @@ SILENT = [
     *(("source.forbidden_call", label, lambda text=text: source(text)) for label, text in HONEST.items()),
     ("source.forbidden_call", "sorting a list", lambda: source("names = []\nnames.sort()\nx = sorted(names)\n", TOPK)),
     ("source.forbidden_call", "sorting by a key", lambda: source("b = a.sort(key=len)\n", TOPK)),
-    ("source.forbidden_call", "another library's function", lambda: source("import numpy as np\ny = np.argsort(x)\n", TOPK)),
-    ("source.forbidden_call", "a language's own function", lambda: source("import triton.language as tl\ny = tl.topk(x, 8)\n", TOPK)),
+    (
+        "source.forbidden_call",
+        "another library's function",
+        lambda: source("import numpy as np\ny = np.argsort(x)\n", TOPK),
+    ),
+    (
+        "source.forbidden_call",
+        "a language's own function",
+        lambda: source("import triton.language as tl\ny = tl.topk(x, 8)\n", TOPK),
+    ),
     ("source.forbidden_call", "a comment in CUDA", lambda: source("x = 1\n", FP8, k__cu=CUDA)),
-    ("source.forbidden_call", "a text in CUDA", lambda: source("x = 1\n", FP8, k__cu='const char* s = "at::_scaled_mm(a)";\n')),
-    ("source.forbidden_call", "dead code in CUDA", lambda: source("x = 1\n", FP8, k__cu="#if 0\nat::_scaled_mm(a);\n#endif\n")),
-    ("source.forbidden_call", "the deck's own files", lambda: source("x = 1\n", FP8, reference__py="import torch\ntorch._scaled_mm(a)\n")),
+    (
+        "source.forbidden_call",
+        "a text in CUDA",
+        lambda: source("x = 1\n", FP8, k__cu='const char* s = "at::_scaled_mm(a)";\n'),
+    ),
+    (
+        "source.forbidden_call",
+        "dead code in CUDA",
+        lambda: source("x = 1\n", FP8, k__cu="#if 0\nat::_scaled_mm(a);\n#endif\n"),
+    ),
+    (
+        "source.forbidden_call",
+        "the deck's own files",
+        lambda: source("x = 1\n", FP8, reference__py="import torch\ntorch._scaled_mm(a)\n"),
+    ),
     ("source.unparsable", "valid", lambda: source("x = 1\n")),
     ("source.missing_file", "a sidecar that is there", lambda: source(LOADS, kernel__cu=CUDA)),
-    ("source.missing_file", "a file that it writes itself", lambda: source("open('kernel.cu', 'w').write(s)\n" + LOADS)),
+    (
+        "source.missing_file",
+        "a file that it writes itself",
+        lambda: source("open('kernel.cu', 'w').write(s)\n" + LOADS),
+    ),
     ("source.missing_file", "a header of the toolkit", lambda: source(LOADS.replace("kernel.cu", "/usr/include/a.cu"))),
     ("source.label_disagrees", "Triton with inline assembly", lambda: labelled("ptx", "import triton\n")),
     ("source.label_disagrees", "two labels", lambda: labelled("cuda_raw+triton", f"import triton\ns = '''{CUDA}'''\n")),

@@ -69,7 +69,11 @@ def reading(
         size: Any = {"width": width, "height": 900}
         scheme: Any = theme
         context = browser.new_context(
-            viewport=size, color_scheme=scheme, java_script_enabled=has_script, bypass_csp=bypass, reduced_motion="reduce"
+            viewport=size,
+            color_scheme=scheme,
+            java_script_enabled=has_script,
+            bypass_csp=bypass,
+            reduced_motion="reduce",
         )
         if has_script:
             context.add_init_script(_WATCH)

@@ -6,6 +6,7 @@
 import torch
 from torch import nn
 
+
 class Lazy(torch.Tensor):
     """Computes when somebody looks."""
 

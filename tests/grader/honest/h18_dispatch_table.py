@@ -4,6 +4,7 @@
 import torch
 from torch import nn
 
+
 def whole(x, weight):
     return (x.float() @ weight.float()).bfloat16()
 

@@ -1,0 +1,226 @@
+"""The public pages in a real browser: journeys, accessibility, what is requested, and how pages fit their window."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from leaderboard.models import Decision, Publication, Release, ReleasedCell, Waiver
+from tests.database import forced_edits
+from tests.web.browsing import CHROMIUM, Reader, reading
+from tests.web.conftest import PROBLEM, Add, World
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db(transaction=True, serialized_rollback=True),
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+BOARD, COLUMN = "/boards/hard/H200/", f"/problems/hard/{PROBLEM}/"
+LOOKS = [(1400, "light"), (820, "dark"), (390, "light"), (390, "dark"), (1400, "dark")]
+RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+
+
+@pytest.fixture
+def clean_log(transactional_db: None) -> Iterator[None]:
+    """Take away what is append-only, so that the database can be emptied after the test."""
+    yield
+    with forced_edits():
+        for model in (ReleasedCell, Release, Waiver.runs.through, Waiver, Publication, Decision):
+            model.objects.all().delete()
+
+
+@pytest.fixture
+def site(clean_log: None, live_server: Any, world: World) -> tuple[str, World]:
+    """A served site with a run of each kind."""
+    return live_server.url, world
+
+
+def page_of(run: Any) -> str:
+    return f"/runs/{run.deck_id}/{run.gpu_id}/{run.run_id}/"
+
+
+def pages_of(world: World) -> list[str]:
+    """One address of every kind of page, in every state that it has."""
+    run = page_of(world.published)
+    return [
+        "/",
+        BOARD,
+        f"{BOARD}?show=intervals&sort={PROBLEM}",
+        f"{BOARD}?harness=none",
+        "/models/",
+        "/models/good-model/",
+        "/models/gone-model/",
+        "/problems/",
+        COLUMN,
+        "/gpus/",
+        "/gpus/H200/",
+        "/runs/",
+        "/runs/?q=nothing-like-it",
+        run,
+        f"{run}files/benchmark.log",
+        f"{run}files/solution.py",
+        page_of(world.withheld),
+        page_of(world.failed),
+        page_of(world.withdrawn),
+        "/withheld/",
+        "/releases/",
+        "/releases/2/",
+        "/methodology/",
+        "/no-such-page/",
+    ]
+
+
+def faults_of(reader: Reader) -> list[str]:
+    """Return what axe-core holds against the page, by rule and first place."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(reader.tab, options={"runOnly": {"type": "tag", "values": list(RULES)}}).response["violations"]
+    return [f"{item['id']} x{len(item['nodes'])}: {item['nodes'][0]['html'][:160]}" for item in found]
+
+
+@pytest.mark.parametrize(("width", "theme"), LOOKS)
+def test_every_page_fits_breaks_no_policy_and_asks_nobody_else(site: tuple[str, World], width: int, theme: str) -> None:
+    base, world = site
+    with reading(base, width, theme) as reader:
+        for path in pages_of(world):
+            reader.said.clear()
+            reader.open(path)
+            said = [text for text in reader.broken() if "404" not in text]
+            assert said == [], f"{path}: {said}"
+            assert reader.overflow() <= 0, f"{path} is {reader.overflow()} px too wide"
+            assert reader.tab.evaluate("window.shift") < 0.01, f"{path} moves while it loads"
+        assert reader.foreign() == []
+        assert not [url for url in reader.requested if "plotly" in url]
+
+
+@pytest.mark.parametrize(("width", "theme"), LOOKS)
+def test_axe_finds_nothing_on_any_kind_of_page(site: tuple[str, World], width: int, theme: str) -> None:
+    base, world = site
+    faults = []
+    with reading(base, width, theme, bypass=True) as reader:
+        for path in pages_of(world):
+            reader.open(path)
+            faults += [f"{path} {fault}" for fault in faults_of(reader)]
+    assert faults == []
+
+
+@pytest.mark.parametrize("has_script", [True, False])
+@pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (820, "dark"), (390, "light")])
+def test_a_reader_gets_from_the_front_page_to_the_line_that_proves_a_number(
+    site: tuple[str, World], width: int, theme: str, has_script: bool
+) -> None:
+    base, world = site
+    with reading(base, width, theme, has_script=has_script) as reader:
+        tab = reader.tab
+        reader.open("/")
+        tab.get_by_role("link", name="Full board").first.click()
+        assert reader.place() == BOARD
+        tab.locator(".cell__score").first.click()
+        assert reader.place() == page_of(world.published)
+        assert tab.locator(".verdict__score").inner_text() == f"{world.published.assessment.score:.4f}"
+        tab.locator("a[href*='benchmark.log#L']").first.click()
+        assert "files/benchmark.log#L" in reader.place()
+        line = tab.locator("li:target")
+        assert line.count() == 1 and "ms=" in line.inner_text()
+
+
+@pytest.mark.parametrize("has_script", [True, False])
+def test_a_board_is_sorted_and_filtered_by_its_address(site: tuple[str, World], has_script: bool) -> None:
+    base, _ = site
+    with reading(base, has_script=has_script) as reader:
+        tab = reader.tab
+        reader.open(BOARD)
+        tab.get_by_role("columnheader", name="W4A16").get_by_role("link").click()
+        assert f"sort={PROBLEM}" in reader.place()
+        assert tab.locator("th[aria-sort]").count() == 1
+        tab.get_by_label("Harness").select_option("codex")
+        tab.get_by_label("Show intervals").check()
+        tab.get_by_role("button", name="Apply").click()
+        place = reader.place()
+        assert "harness=codex" in place and "show=intervals" in place and f"sort={PROBLEM}" in place
+        assert ("lab=" in place) is not has_script
+        assert tab.locator(".cell__range").count() == 1
+
+
+@pytest.mark.parametrize("has_script", [True, False])
+def test_a_reader_learns_why_a_score_is_withheld(site: tuple[str, World], has_script: bool) -> None:
+    base, world = site
+    with reading(base, 390, has_script=has_script) as reader:
+        tab = reader.tab
+        reader.open("/withheld/")
+        tab.get_by_label("Reason").select_option("score.disagrees")
+        tab.get_by_role("button", name="Apply").click()
+        tab.locator("td a.runid").first.click()
+        assert reader.place() == page_of(world.withheld)
+        assert "withheld" in tab.locator(".note--held").inner_text()
+        assert tab.locator("[data-evidence] s").first.inner_text() == "0.7319"
+
+
+def test_runs_are_found_by_words(site: tuple[str, World]) -> None:
+    base, world = site
+    with reading(base, 390) as reader:
+        reader.open("/runs/")
+        reader.tab.get_by_role("searchbox").fill("good w4a16")
+        reader.tab.keyboard.press("Enter")
+        reader.tab.wait_for_url("**/runs/?q=*")
+        assert [text for text in reader.tab.locator("td .runid").all_inner_texts()] == [world.published.run_id]
+
+
+def test_the_theme_is_chosen_kept_and_never_flashes(site: tuple[str, World]) -> None:
+    base, _ = site
+    with reading(base, theme="light") as reader:
+        tab = reader.tab
+        paper = "getComputedStyle(document.body).backgroundColor"
+        reader.open("/")
+        before = tab.evaluate(paper)
+        tab.get_by_role("button", name="Colour theme").click()
+        tab.get_by_role("button", name="Colour theme").click()
+        assert tab.locator("html").get_attribute("data-theme") == "dark"
+        dark = tab.evaluate(paper)
+        assert dark != before
+        tab.add_init_script(f"document.addEventListener('DOMContentLoaded', () => {{ window.first = {paper}; }})")
+        reader.open("/runs/")
+        assert tab.evaluate("window.first") == dark
+
+
+def test_the_keyboard_reaches_the_content_first_and_scrolls_tables(site: tuple[str, World]) -> None:
+    base, _ = site
+    with reading(base, 390) as reader:
+        tab = reader.tab
+        reader.open(BOARD)
+        tab.keyboard.press("Tab")
+        assert tab.evaluate("document.activeElement.textContent") == "Skip to content"
+        tab.keyboard.press("Enter")
+        assert tab.evaluate("document.activeElement.id") == "main"
+        tab.locator(".matrix").focus()
+        tab.keyboard.press("ArrowRight")
+        tab.wait_for_function("document.querySelector('.matrix').scrollLeft > 0")
+
+
+def test_the_largest_paint_comes_within_a_second(site: tuple[str, World]) -> None:
+    base, world = site
+    with reading(base) as reader:
+        for path in ("/", BOARD, page_of(world.published), COLUMN):
+            reader.open(path)
+            times = []
+            for _ in range(3):
+                reader.open(path)
+                reader.tab.wait_for_function("window.paint > 0")
+                times.append(reader.tab.evaluate("window.paint"))
+            assert min(times) < 1000, f"{path}: {times}"
+
+
+def test_a_name_made_to_break_pages_breaks_none(clean_log: None, live_server: Any, add: Add, act: Any) -> None:
+    from leaderboard import publishing
+    from leaderboard.models import LanguageModel
+
+    run = add("good-model", [0.0511, 0.0522, 0.0533, 0.0544, 0.0555])
+    publishing.approve(run, act)
+    name = "<b onmouseover=alert(1)>\u202e" + "longword" * 20
+    LanguageModel.objects.filter(slug="good-model").update(name=name, lab="‮lab" * 20)
+    publishing.release(act)
+    with reading(live_server.url, 390) as reader:
+        for path in ("/", BOARD, "/models/", "/models/good-model/", COLUMN, "/runs/", page_of(run)):
+            reader.open(path)
+            assert reader.broken() == []
+            assert reader.overflow() <= 0, path
