@@ -46,7 +46,8 @@ def make_benchmark(
     score = 1.0
     for fraction in fractions:
         score *= max(fraction, 1e-9) ** (1 / len(fractions))
-    lines += [f"peak_fraction: {score:.4f}", "RESULT: OK"]
+    is_ok = problem.timing.result_ok is None or score >= problem.timing.result_ok
+    lines += [f"peak_fraction: {score:.4f}", f"RESULT: {'OK' if is_ok else 'LOW'}"]
     return "\n".join(lines) + "\n"
 
 

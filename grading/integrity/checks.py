@@ -38,7 +38,7 @@ def check_failed(context: Context) -> Iterator[Statement]:
         return
     if failures and log is not None:
         yield Statement(
-            f"The check log says: {failures[0].text[:200]}", log.file, failures[0].line, {"failures": len(failures)}
+            f"The check log says: {failures[0].text[:200]}.", log.file, failures[0].line, {"failures": len(failures)}
         )
     if record.check_exit_code not in (None, 0):
         yield Statement(

@@ -1,10 +1,12 @@
 """Rules on the logs as texts: absent, malformed, forged."""
 
+import re
 from collections.abc import Iterator
 
 from grading.integrity.base import Context, Statement, rule
 from grading.record import Log
 
+_ONLY_SAYS_PASS = re.compile(r"marker glued to other text: (?!.*(?:FAIL|RESULT|=|:\s*[0-9]|score|fraction)).*\bPASS\b")
 _SCORED = ("peak_fraction", "speedup", "geomean_speedup_vs_eager", "steps_per_second")
 
 
@@ -32,12 +34,12 @@ def check_missing(context: Context) -> Iterator[Statement]:
 def check_malformed(context: Context) -> Iterator[Statement]:
     """A line looks like a result and does not match it as a whole, so it is not used.
 
-    Example: ``ms=nan``, ``ms=1e400``, or digits of another script. Compiler and library output that only contains such
-    words is passed over in silence.
+    Example: ``ms=nan``, ``ms=1e400``, or digits of another script. Other output is passed over in silence, also where a
+    sentence holds the word PASS: whether the check passed is told by its own line.
     """
     for log in _logs(context):
         for fault in log.faults:
-            if not fault.is_hostile:
+            if not fault.is_hostile and not _ONLY_SAYS_PASS.match(fault.reason):
                 yield Statement(f"{log.file} line {fault.line}: {fault.reason}.", log.file, fault.line)
 
 

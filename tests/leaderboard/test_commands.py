@@ -1,13 +1,14 @@
 """Every command: one summary line, JSON on request, and errors that say what is accepted."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
 
-from leaderboard.models import Decision, Release, Run, Waiver
+from leaderboard.models import Assessment, Audit, Decision, Rejection, Release, Run, Waiver
 from tests.database import load_run
 from tests.factories import write_archive
 
@@ -162,3 +163,11 @@ def test_the_demo_loads_its_archive_twice_and_publishes(
     second = run("demo", "leaderboard/demo", "--no-serve")
     assert "0 runs new" in second
     assert "nothing changed since release 1" in second
+
+
+def test_the_demo_archive_reads_without_a_repair(db: None, run: Callable[..., str]) -> None:
+    run("ingest", "leaderboard/demo")
+    assert set(Audit.objects.values_list("status", flat=True)) == {"read"}
+    assert Rejection.objects.count() == 0
+    standings = Counter(Assessment.objects.values_list("standing", flat=True))
+    assert standings == {"eligible": 23, "blocked": 1, "failed": 1, "pending": 1}

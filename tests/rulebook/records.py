@@ -5,10 +5,12 @@ import json
 
 import msgspec
 
+from grading.hardware import load_gpus
 from grading.integrity import Context, Verification
 from grading.interval import exact
 from grading.problem import load_problem
 from grading.record import ArchiveFile, Environment, Regrade, RunKey, Usage
+from grading.score import recompute
 from tests.factories import H200_NAME, headline_of, make_benchmark, make_context, make_record, make_times
 
 AT = datetime.datetime(2026, 7, 2, 12, 0, tzinfo=datetime.UTC)
@@ -75,13 +77,14 @@ def dated(stamp: str) -> Context:
 
 OWN = headline_of(make_benchmark(W4))
 FP8_LOG = make_benchmark(FP8, "RTX_PRO_6000", make_times(FP8, 0.5))
-FP8_OLD = f"{float(headline_of(FP8_LOG)) * 2.5:.4f}"
+FP8_RUN = make_record(FP8, "RTX_PRO_6000", FP8_LOG)
+FP8_OLD = f"{recompute(FP8_RUN, FP8, 'RTX_PRO_6000', load_gpus()['RTX_PRO_6000'].peaks[0]).value.value:.4f}"
 SHARED = {"problem": W4, "gpu": "H200"}
 RTX = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
 HALF_LOG = "".join(line for line in make_benchmark(W4).splitlines(True) if "shape=3" not in line)
 ZERO_LOG = "peak_fraction: 0.1\nRESULT: OK\n"
 FAST = make_benchmark(NSA, "H200", [0.02] * 6)
-AS_PCIE = f"{float(OWN) * 4800 / 2039:.4f}"
+AS_PCIE = headline_of(make_benchmark(W4, "H100"))
 
 SPEAKS = [
     ("score.disagrees", "a score no table explains", lambda: scored("0.5123")),
