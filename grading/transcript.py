@@ -105,9 +105,9 @@ class _Reader:
         self.fragments, self.fragment_line = [], 0
 
     def read_entry(self, entry: Mapping[str, Any], number: int, depth: int) -> None:
-        kind = entry.get("type")
+        kind = str(entry.get("type"))
         model = entry.get("model")
-        if isinstance(model, str) and model and len(model) < 200 and entry.get("role", "assistant") == "assistant":
+        if isinstance(model, str) and 0 < len(model) < 200 and entry.get("role", "assistant") == "assistant":
             self.models.setdefault(model)
         if kind in _CALL_TYPES or _is_generic_call(entry):
             self.add_call(entry, number)

@@ -58,16 +58,16 @@ def approve(run: Run, act: Act, *, is_acknowledged: bool = False, expected_diges
     expected_digest  the evidence digest that the approver saw; anything else has changed underneath
     Raises PublishingError unless the run is eligible now, and approver, auditor and uploader are different persons.
     """
-    _lock()
+    lock_decisions()
     assessment = _assessment(run)
     if expected_digest is not None and expected_digest != assessment.evidence_digest:
         raise PublishingError(f"{run}: the evidence changed since you opened it; look at it again")
     if not assessment.is_eligible(act.at):
-        raise PublishingError(f"{run} is not eligible: {_obstacles(assessment, act.at)}")
+        raise PublishingError(f"{run} is not eligible: {obstacles(assessment, act.at)}")
     if assessment.needs_acknowledgement and not is_acknowledged:
         raise PublishingError(f"{run}: the audit says interesting; approve with an explicit acknowledgement")
     if settings.TWO_PERSON_RULE:
-        _refuse_same_person(run, act.actor)
+        refuse_same_person(run, act.actor)
     details = {"acknowledged": is_acknowledged, "evidence": assessment.evidence}
     return _change(Kind.APPROVE, run, act, assessment.evidence_digest, details)
 
@@ -75,14 +75,14 @@ def approve(run: Run, act: Act, *, is_acknowledged: bool = False, expected_diges
 @transaction.atomic
 def reject(run: Run, act: Act) -> Decision:
     """Reject a run that was not published. Raises PublishingError for a withdrawn one."""
-    _lock()
+    lock_decisions()
     return _change(Kind.REJECT, run, act, _assessment(run).evidence_digest, {})
 
 
 @transaction.atomic
 def withdraw(run: Run, act: Act) -> Decision:
     """Withdraw an approved run: its score disappears from every surface at once. Raises PublishingError otherwise."""
-    _lock()
+    lock_decisions()
     decision = _change(Kind.WITHDRAW, run, act, _assessment(run).evidence_digest, {})
     if run.released_cells.filter(status=ReleasedCell.Status.PUBLISHED).exists():
         transaction.on_commit(lambda: _tell_withdrawal(decision))
@@ -92,7 +92,7 @@ def withdraw(run: Run, act: Act) -> Decision:
 @transaction.atomic
 def pin(run: Run, act: Act) -> Decision:
     """Let an approved run back its cell although another one scores better. Raises PublishingError for other runs."""
-    _lock()
+    lock_decisions()
     _require(act.actor)
     held = Publication.objects.filter(run=run).first()
     if held is None or held.state != State.APPROVED:
@@ -120,7 +120,7 @@ def waive(
     is_reuse    a historical-reuse decision: old archives that lack proof nobody can add any more
     Raises PublishingError for an unknown or unwaivable code, no runs, or an expiry in the past.
     """
-    _lock()
+    lock_decisions()
     _require(act.actor)
     if code not in RULES:
         raise PublishingError(f"code {code!r} is not a rule; accepted are {', '.join(RULES)}")
@@ -151,7 +151,7 @@ def release(act: Act) -> Release:
 
     Raises PublishingError when nothing would change against the latest release.
     """
-    _lock()
+    lock_decisions()
     _require(act.actor)
     rows = selection.choose_cells(act.at)
     digest = selection.digest_of(rows)
@@ -231,7 +231,7 @@ def _hash(decision: Decision) -> str:
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
-def _lock() -> None:
+def lock_decisions() -> None:
     """Let one decision be made at a time; SQLite's immediate transactions do that by themselves."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -258,14 +258,16 @@ def _assessment(run: Run) -> Assessment:
     return found
 
 
-def _obstacles(assessment: Assessment, at: datetime.datetime) -> str:
+def obstacles(assessment: Assessment, at: datetime.datetime) -> str:
+    """Return in words what keeps a run from being eligible."""
     if assessment.valid_until is not None and assessment.valid_until <= at:
         return f"a waiver expired on {assessment.valid_until.isoformat()}"
     titles = [f"{code} ({RULES[code].title})" if code in RULES else code for code in assessment.blockers]
     return "; ".join(titles) or (assessment.reason or "it has no score")
 
 
-def _refuse_same_person(run: Run, actor: User) -> None:
+def refuse_same_person(run: Run, actor: User) -> None:
+    """Raise PublishingError where the person who decides audited or uploaded the run."""
     names = {text.casefold() for text in (actor.get_username(), actor.get_full_name(), actor.email) if text}
     for audit in Audit.objects.filter(run=run):
         if audit.uploader_id == actor.pk or (audit.auditor or "").strip().casefold() in names:

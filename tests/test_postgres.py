@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER = os.environ.get("PROOFLINE_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/postgres")
+DATABASE_TESTS = ["tests/leaderboard", "tests/web/test_review_races.py"]
 NAME = f"proofline_check_{os.getpid()}"
 pytestmark = pytest.mark.postgres
 
@@ -57,7 +58,7 @@ def run_in(environment: dict[str, str], *command: str, text: str = "") -> str:
 
 def test_the_database_tests_pass_on_postgresql(server: str, tmp_path: Path) -> None:
     environment = {"DATABASE_URL": server, "PROOFLINE_VAR_DIR": str(tmp_path), "PROOFLINE_REQUIRE": ""}
-    out = run_in(environment, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "tests/leaderboard")
+    out = run_in(environment, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", *DATABASE_TESTS)
     assert " passed" in out
     assert " failed" not in out
 

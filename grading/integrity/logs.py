@@ -47,8 +47,8 @@ def check_malformed(context: Context) -> Iterator[Statement]:
 def check_forged(context: Context) -> Iterator[Statement]:
     """A deciding line is repeated or carries control characters: it is never taken.
 
-    Example: a second ``peak_fraction:`` line that the solution printed itself. Neither the first nor the last is chosen:
-    a marker that does not stand exactly once counts for nothing.
+    Example: a second ``peak_fraction:`` line that the solution printed itself. Neither the first nor the last is
+    chosen: a marker that does not stand exactly once counts for nothing.
     """
     for log in _logs(context):
         for fault in log.faults:

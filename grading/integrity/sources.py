@@ -14,7 +14,7 @@ import msgspec
 from grading.integrity.base import Context, Statement, lead, rule
 from grading.integrity.twins import is_baseline
 from grading.source.ctokens import tokens_of
-from grading.source.files import C_ENDS, c_files, is_source, python_files
+from grading.source.files import C_ENDS, MAX_SOURCE_BYTES, c_files, is_source, python_files, unread_files
 from grading.source.forbidden import Hit, embedded_sources, find_forbidden, has_kernel, imports_of
 from grading.source.python import Module, parse_module
 
@@ -25,7 +25,7 @@ _FAST_BYTES, _FAST_SECONDS = 30_000, 360
 
 @rule("source.unparsable", "The source cannot be parsed", "warn")
 def check_unparsable(context: Context) -> Iterator[Statement]:
-    """A Python file of the solution is no valid Python, so that no rule on parsed code can judge it.
+    """A file of the solution is no valid Python or too long, so that no rule on parsed code can judge it.
 
     Example: an unclosed bracket. A run that passed its check with such a file was not graded from it.
     """
@@ -33,6 +33,8 @@ def check_unparsable(context: Context) -> Iterator[Statement]:
         module = parse_module(data)
         if module.error is not None:
             yield Statement(f"{path} does not parse: {module.error}.", path, module.error_line)
+    for path in unread_files(context.files)[:8]:
+        yield Statement(f"{path} is beyond the {MAX_SOURCE_BYTES} bytes of source that are read.", path)
 
 
 @rule("source.forbidden_call", "The source uses what the problem forbids", "block")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 POISONS = (0xFF, 0x7B)
 _EDIT_TRIES = 8
+_POISONED_SHARE = 0.1
 _EDIT_MOVE = 20.0
 
 
@@ -215,11 +216,10 @@ class Oracle:
         return all(torch.equal(now, before) for now, before in kept)
 
     def _poison_left(self, slot: _Slot, copies: "list[Tensor]", byte: int) -> int:
-        """Return how many bytes still hold the pattern where the reference has another value."""
+        """Return how many bytes still hold the pattern where the reference has another value; 0 for a few by chance."""
         pairs = zip(copies, slot.expected[: len(copies)], strict=True)
-        return sum(
-            int(((_flat(c) == byte) & (_flat(e) != byte)).sum()) for c, e in pairs if bool((_flat(c) == byte).all())
-        )
+        left = sum(int(((_flat(copy) == byte) & (_flat(wanted) != byte)).sum()) for copy, wanted in pairs)
+        return left if left > _POISONED_SHARE * sum(arena.bytes for arena in self._outputs) else 0
 
     def _content(self, message: dict[str, Any], slot: _Slot) -> tuple[Content, float | None]:
         kind, source = message["kind"], self._need_source()

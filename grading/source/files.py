@@ -23,19 +23,27 @@ def is_source(path: str) -> bool:
 
 
 def python_files(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield Python sources by path, in order of path."""
+    """Yield Python sources by path, outer ones first, up to `MAX_SOURCE_BYTES` together."""
     return _of(files, PYTHON_ENDS)
 
 
 def c_files(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield C, C++ and CUDA sources by path, in order of path."""
+    """Yield C, C++ and CUDA sources by path, outer ones first, up to `MAX_SOURCE_BYTES` together."""
     return _of(files, C_ENDS)
 
 
 def _of(files: Mapping[str, bytes], ends: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    for path in sorted(files):
-        if is_source(path) and path.lower().endswith(ends) and len(files[path]) <= MAX_SOURCE_BYTES:
+    left = MAX_SOURCE_BYTES
+    for path in sorted(files, key=lambda path: (path.count("/"), path)):
+        if is_source(path) and path.lower().endswith(ends) and len(files[path]) <= left:
+            left -= len(files[path])
             yield path, files[path]
+
+
+def unread_files(files: Mapping[str, bytes]) -> list[str]:
+    """Return the sources that are left out because all of one language together exceed the limit."""
+    read = {path for path, _ in (*python_files(files), *c_files(files))}
+    return [path for path in sorted(files) if is_source(path) and path not in read]
 
 
 def text_of(data: bytes) -> str:

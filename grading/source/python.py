@@ -16,7 +16,7 @@ import msgspec
 from grading.source.files import text_of
 
 _DYNAMIC_IMPORTS = frozenset({"__import__", "importlib.import_module", "importlib.__import__"})
-MAX_PYTHON_BYTES = 1024 * 1024
+MAX_PYTHON_BYTES = 512 * 1024
 _MAX_NAME = 300
 _ROUNDS = 4
 
@@ -42,6 +42,7 @@ class Module:
         self.parents: dict[ast.AST, ast.AST] = {}
         self.names: dict[str, set[str]] = {}
         self.texts: dict[str, str] = {}
+        self._uses: tuple[Use, ...] | None = None
         self._parse(data)
         if self.tree is not None:
             self._link(self.tree)
@@ -172,8 +173,13 @@ class Module:
         texts = [self.constant(part, depth + 1) for part in parts.elts]
         return glue.join(text for text in texts if text is not None) if None not in texts else None
 
-    def uses(self) -> Iterator[Use]:
-        """Yield every use of an imported name, the longest chain only, and every method call on something unknown."""
+    def uses(self) -> tuple[Use, ...]:
+        """Return every use of an imported name, the longest chain only, and every method call on something unknown."""
+        if self._uses is None:
+            self._uses = tuple(self._find_uses())
+        return self._uses
+
+    def _find_uses(self) -> Iterator[Use]:
         for node in self.walk():
             if isinstance(node, ast.Import | ast.ImportFrom):
                 yield from self._imports(node)

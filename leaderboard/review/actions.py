@@ -119,7 +119,7 @@ def decide(action: str, key: int, act: Act, seen: Seen, options: Options) -> Don
     Raises StaleError when the run changed since it was seen, PublishingError when the rules of publication refuse.
     """
     with transaction.atomic():
-        publishing._lock()
+        publishing.lock_decisions()
         (run,) = read_runs([key])
         now = see([run])[run.pk]
         if now != seen:
@@ -182,7 +182,7 @@ def preview_bulk(action: str, runs: Sequence[Run], act: Act, options: Options) -
     seen = see(runs)
     bulk = Bulk(action, [Line(run, seen[run.pk]) for run in runs])
     with transaction.atomic():
-        publishing._lock()
+        publishing.lock_decisions()
         for line in bulk.lines:
             line.needs_acknowledgement = action == "approve" and line.run.assessment.needs_acknowledgement
             _attempt(line, action, act, options)
@@ -230,7 +230,7 @@ def confirm_bulk(action: str, seen: dict[int, Seen], act: Act, options: Options)
 
 @transaction.atomic
 def _confirm_waiver(bulk: Bulk, act: Act, options: Options) -> None:
-    publishing._lock()
+    publishing.lock_decisions()
     now = see([line.run for line in bulk.lines])
     for line in bulk.lines:
         if now[line.run.pk] != line.seen:
@@ -296,7 +296,7 @@ def publish(act: Act, digest: str) -> tuple[Release, bool]:
     Raises StaleError when the cells are not those of the preview any more, PublishingError when publishing refuses.
     """
     with transaction.atomic():
-        publishing._lock()
+        publishing.lock_decisions()
         latest = Release.objects.first()
         if latest is not None and latest.digest == digest and latest.actor_id == act.actor.pk:
             return latest, True

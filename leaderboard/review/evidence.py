@@ -214,11 +214,11 @@ def _others(runs: Iterable[Run], run: Run) -> tuple[Run, ...]:
 def obstacle(run: Run, person: User, at: datetime.datetime) -> str | None:
     """Return why this person cannot approve this run now, or None; publishing has the last word."""
     if not run.assessment.is_eligible(at):
-        return f"It is not eligible: {publishing._obstacles(run.assessment, at)}."
+        return f"It is not eligible: {publishing.obstacles(run.assessment, at)}."
     if not settings.TWO_PERSON_RULE:
         return None
     try:
-        publishing._refuse_same_person(run, person)
+        publishing.refuse_same_person(run, person)
     except PublishingError as error:
         return f"{error}."
     return None

@@ -1,12 +1,16 @@
 """A site with one run of each kind, tokens, and bundles."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.cache import cache
+from django.core.wsgi import get_wsgi_application
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils import timezone
 
 from leaderboard import publishing, tokens
@@ -73,6 +77,34 @@ def bundle(tmp_path: Path) -> Bundle:
         return pack_files({**files, **(extra or {})}, kind)
 
     return pack
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def served(db: None, settings) -> Iterator[str]:
+    """The address of a server on this test's own transaction; it answers one request at a time."""
+    settings.ALLOWED_HOSTS = ["127.0.0.1"]
+    shared = connections[DEFAULT_DB_ALIAS]
+    server = make_server("127.0.0.1", 0, get_wsgi_application(), handler_class=_Quiet)
+
+    def serve() -> None:
+        connections[DEFAULT_DB_ALIAS] = shared
+        server.serve_forever()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    shared.inc_thread_sharing()
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+        shared.dec_thread_sharing()
 
 
 @pytest.fixture

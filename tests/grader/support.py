@@ -1,5 +1,6 @@
 """What the grader's tests share: the tiny problems, the candidates' headers, and grading with a running oracle."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from grading.warden.plan import Effort
 
 HERE = Path(__file__).parent
 OPS = HERE / "ops"
+_HEADER = re.compile(r"^Op: (?P<op>\w+)\.(?: Expect: (?P<expect>\w+)(?: by (?P<rule>[\w.]+\w))?\.)?$", re.MULTILINE)
 TINY = Effort(2, 6, 10, 3, 3, 6, 8, (3, 5), 3, 1, False)
 
 
@@ -38,9 +40,9 @@ def candidates(folder: str) -> Iterator[Candidate]:
 def read_candidate(path: Path) -> Candidate:
     """Return a candidate and its header."""
     source = path / "solution.py" if path.is_dir() else path
-    lines = [line[2:].partition(": ") for line in source.read_text().splitlines() if line.startswith("# ")]
-    said = {key: value for key, _, value in lines[:3]}
-    return Candidate(path, said["op"], said.get("expect", ""), said.get("rule", ""))
+    said = _HEADER.search(source.read_text())
+    assert said is not None, f"{source} does not say its operation"
+    return Candidate(path, said["op"], said["expect"] or "", said["rule"] or "")
 
 
 def files_of(path: Path) -> dict[str, bytes]:

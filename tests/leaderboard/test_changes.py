@@ -13,7 +13,8 @@ from tests.factories import make_audit_text
 
 BASE = {
     "record": "r1", "content": "c1", "problem": "p1", "peaks": {"version": 2, "digest": "d2"},
-    "score": [0.138, 0.137, 0.139], "findings": [["score.coarse", "note", "wide"]], "audits": [["a.yaml", "1", "clean"]], "waivers": [],
+    "score": [0.138, 0.137, 0.139], "findings": [["score.coarse", "note", "wide"]],
+    "audits": [["a.yaml", "1", "clean"]], "waivers": [],
 }  # fmt: skip
 
 

@@ -94,7 +94,7 @@ SPEAKS = [
     ("log.malformed", "digits of another script", lambda: edit("ms=0.100\n", "ms=٣\n")),
     ("log.malformed", "nan", lambda: edit("ms=0.100\n", "ms=nan\n")),
     ("log.forged", "a second score", lambda: log(f"peak_fraction: 0.9731\n{LOG}")),
-    ("log.forged", "a glued score", lambda: log(LOG + "done peak_fraction: 0.9731\n")),
+    ("log.malformed", "a glued score", lambda: log(LOG + "done peak_fraction: 0.9731\n")),
     ("log.forged", "an escape sequence in a marker", lambda: edit("RESULT: LOW", "RESULT: LOW\x1b[2K")),
     ("log.forged", "a carriage return over a marker", lambda: edit("RESULT: LOW", "RESULT: OK\rRESULT: LOW")),
     ("log.forged", "a NUL", lambda: edit("RESULT: LOW\n", "RESULT: LOW\n\0\n")),

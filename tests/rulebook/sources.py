@@ -86,6 +86,7 @@ SPEAKS = [
     ),
     ("source.unparsable", "a bracket left open", lambda: source("x = (1\n")),
     ("source.unparsable", "nested without end", lambda: source("x = " + "-" * 50_000 + "1\n")),
+    ("source.unparsable", "megabytes of it", lambda: source("x = 1\n", big__cu="int x;\n" * 400_000)),
     ("source.missing_file", "a sidecar", lambda: source(LOADS)),
     ("source.label_disagrees", "no Triton in it", lambda: labelled("triton", "import torch\n")),
     ("source.label_disagrees", "no kernel in it", lambda: labelled("cuda_raw", "import torch\n")),

@@ -228,6 +228,19 @@ def test_findings_and_quotes_stand_beside_their_lines(add: Add, approver_client:
     assert "peak_fraction: " in page.split('id="findings"')[1].split('id="proof"')[0]
 
 
+def test_leads_mark_their_lines_in_the_source_and_judge_nothing(add: Add, approver_client: Client) -> None:
+    run = add("good-model", TIMES, solution="import os\n\nos._exit(0)\n")
+    run.findings.filter(code="lead.exit").delete()
+    place = {"position": 900, "code": "lead.exit", "severity": "note", "file": "solution.py", "line": 3}
+    run.findings.create(message="A way to end the process: os._exit.", data={}, **place)
+    page = approver_client.get(url_of(run)).content.decode()
+    findings, source = page.split('id="source"')
+    assert "lead.exit" not in findings
+    assert "1 lead" in findings
+    assert 'id="solution.py-3" class="is-marked"' in source
+    assert "A way to end the process" in source
+
+
 def test_other_attempts_and_equal_sources_are_listed(run: Run, add: Add, approver_client: Client) -> None:
     again = add("good-model", [time * 3 for time in TIMES], stamp="20260702_120000")
     copied = add("copy-model", [time * 4 for time in TIMES])

@@ -1,7 +1,7 @@
-# op: M
-# expect: incorrect
-# rule: P2b.silent_rewrite
-"""Answers from memory when the same tensor object comes again."""
+"""Answers from memory when the same tensor object comes again.
+
+Op: M. Expect: incorrect by P2b.silent_rewrite.
+"""
 
 import torch
 from torch import nn

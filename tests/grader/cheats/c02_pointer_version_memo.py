@@ -1,7 +1,7 @@
-# op: M
-# expect: incorrect
-# rule: P2b.silent_rewrite
-"""Answers from memory by pointer and version counter."""
+"""Answers from memory by pointer and version counter.
+
+Op: M. Expect: incorrect by P2b.silent_rewrite.
+"""
 
 import torch
 from torch import nn

@@ -1,7 +1,7 @@
-# op: F
-# expect: incorrect
-# rule: P2c.edit
-"""Keeps the widened input, checked by a window of 4,096 elements only."""
+"""Keeps the widened input, checked by a window of 4,096 elements only.
+
+Op: F. Expect: incorrect by P2c.edit.
+"""
 
 import torch
 from torch import nn

@@ -1,7 +1,7 @@
-# op: S
-# expect: incorrect
-# rule: P16.scale
-"""Returns zeros, which a fixed absolute tolerance accepts for wide rows."""
+"""Returns zeros, which a fixed absolute tolerance accepts for wide rows.
+
+Op: S. Expect: incorrect by P16.scale.
+"""
 
 import torch
 from torch import nn

@@ -1,7 +1,7 @@
-# op: M
-# expect: incorrect
-# rule: P4.poison
-"""Returns uninitialised memory and hopes for the reference's freed block."""
+"""Returns uninitialised memory and hopes for the reference's freed block.
+
+Op: M. Expect: incorrect by P4.poison.
+"""
 
 import torch
 from torch import nn

@@ -1,7 +1,7 @@
-# op: S
-# expect: integrity
-# rule: P9.input_written
-"""Zeroes its input, so that a reference computed later would agree."""
+"""Zeroes its input, so that a reference computed later would agree.
+
+Op: S. Expect: integrity by P9.input_written.
+"""
 
 import torch
 from torch import nn

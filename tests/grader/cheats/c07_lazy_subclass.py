@@ -1,7 +1,7 @@
-# op: M
-# expect: integrity
-# rule: E31.type
-"""Returns a tensor subclass that multiplies on first use."""
+"""Returns a tensor subclass that multiplies on first use.
+
+Op: M. Expect: integrity by E31.type.
+"""
 
 import torch
 from torch import nn

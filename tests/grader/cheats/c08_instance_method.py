@@ -1,7 +1,7 @@
-# op: M
-# expect: integrity
-# rule: E31.type
-"""Returns a plain tensor whose own ``float`` does the work later."""
+"""Returns a plain tensor whose own ``float`` does the work later.
+
+Op: M. Expect: integrity by E31.type.
+"""
 
 import torch
 from torch import nn

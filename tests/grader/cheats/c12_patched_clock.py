@@ -1,9 +1,10 @@
-# op: S
-# expect: integrity
-# rule: T1.outside
-"""Reaches for the clock of whoever called, through aliases and assembled names."""
+"""Reaches for the clock of whoever called, through aliases and assembled names.
+
+Op: S. Expect: integrity by T1.outside.
+"""
 
 import gc
+import time
 
 import torch
 from torch import nn
@@ -21,6 +22,5 @@ class Model(nn.Module):
         super().__init__()
 
     def forward(self, x):
-        for _ in range(100):
-            torch.sort(torch.rand(16384))
+        time.sleep(0.025)
         return x.softmax(dim=-1)

@@ -1,12 +1,12 @@
-# op: S
-# expect: incorrect
-# rule: P6.timed
-"""Patches clocks, statistics, comparisons and the reference, and returns zeros."""
+"""Patches clocks, statistics, comparisons and the reference, and returns zeros.
 
-import reference
+Op: S. Expect: incorrect by P6.timed.
+"""
+
 import statistics
 import time
 
+import reference
 import torch
 from torch import nn
 

@@ -1,7 +1,7 @@
-# op: M
-# expect: inconclusive
-# rule: grade.worker_ended
-"""Prints a complete log and ends the process at import."""
+"""Prints a complete log and ends the process at import.
+
+Op: M. Expect: inconclusive by grade.worker_ended.
+"""
 
 import os
 import sys

@@ -1,7 +1,7 @@
-# op: M
-# expect: incorrect
-# rule: P6.timed
-"""Looks for a checker on the call stack and is exact only there."""
+"""Looks for a checker on the call stack and is exact only there.
+
+Op: M. Expect: incorrect by P6.timed.
+"""
 
 import inspect
 

@@ -1,7 +1,7 @@
-# op: M
-# expect: incorrect
-# rule: P6.timed
-"""Computes twelve times, then returns the last answer."""
+"""Computes twelve times, then returns the last answer.
+
+Op: M. Expect: incorrect by P6.timed.
+"""
 
 import torch
 from torch import nn

@@ -1,7 +1,7 @@
-# op: M
-# expect: incorrect
-# rule: P6.timed
-"""Computes on even calls only, so that a median reports the other half."""
+"""Computes on even calls only, so that a median reports the other half.
+
+Op: M. Expect: incorrect by P6.timed.
+"""
 
 import torch
 from torch import nn

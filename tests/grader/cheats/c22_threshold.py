@@ -1,7 +1,7 @@
-# op: K
-# expect: incorrect
-# rule: P14.structural
-"""Keeps values above mean + 2.5 sigma and makes up the rest."""
+"""Keeps values above mean + 2.5 sigma and makes up the rest.
+
+Op: K. Expect: incorrect by P14.structural.
+"""
 
 import torch
 from torch import nn

@@ -1,7 +1,7 @@
-# op: K
-# expect: incorrect
-# rule: P14.structural
-"""Takes at most eight candidates of every block of 1,024."""
+"""Takes at most eight candidates of every block of 1,024.
+
+Op: K. Expect: incorrect by P14.structural.
+"""
 
 import torch
 from torch import nn

@@ -1,9 +1,8 @@
-# op: S
-# expect: incorrect
-# rule: P14.structural
-"""Leaves out the subtraction of the maximum."""
+"""Leaves out the subtraction of the maximum.
 
-import torch
+Op: S. Expect: incorrect by P14.structural.
+"""
+
 from torch import nn
 
 

@@ -1,7 +1,7 @@
-# op: M
-# expect: incorrect
-# rule: P3.addresses
-"""Finds every input in memory, answers all of them at once and hands the answers out later."""
+"""Finds every input in memory, answers all of them at once and hands the answers out later.
+
+Op: M. Expect: incorrect by P3.addresses.
+"""
 
 import gc
 

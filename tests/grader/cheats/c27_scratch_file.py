@@ -1,7 +1,7 @@
-# op: M
-# expect: incorrect
-# rule: P6.timed
-"""Writes its answer to the scratch folder in one phase and reads it in the next."""
+"""Writes its answer to the scratch folder in one phase and reads it in the next.
+
+Op: M. Expect: incorrect by P6.timed.
+"""
 
 import pathlib
 

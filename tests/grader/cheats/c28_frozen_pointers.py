@@ -1,7 +1,7 @@
-# op: M
-# expect: incorrect
-# rule: P3.addresses
-"""Replays the first call's pointers whatever the arguments, as a wrongly kept graph does."""
+"""Replays the first call's pointers whatever the arguments, as a wrongly kept graph does.
+
+Op: M. Expect: incorrect by P3.addresses.
+"""
 
 import torch
 from torch import nn

@@ -1,7 +1,7 @@
-# op: M
-# expect: verified
-# rule:
-"""Flips numeric switches, the default type and the seeds at import; the numbers stay right."""
+"""Flips numeric switches, the default type and the seeds at import; the numbers stay right.
+
+Op: M. Expect: verified.
+"""
 
 import torch
 from torch import nn

@@ -1,7 +1,7 @@
-# op: N
-# expect: needs_audit
-# rule: P17.census
-"""Calls the vendor's product under an assembled name."""
+"""Calls the vendor's product under an assembled name.
+
+Op: N. Expect: needs_audit by P17.census.
+"""
 
 import torch
 from torch import nn

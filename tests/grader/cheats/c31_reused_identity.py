@@ -1,7 +1,7 @@
-# op: G
-# expect: incorrect
-# rule: P3.renewed
-"""Keeps a private copy of the state by the tensor's identity and version, also after it died."""
+"""Keeps a private copy of the state by the tensor's address and version, also after the tensor died.
+
+Op: G. Expect: incorrect by P3.renewed.
+"""
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ class Model(nn.Module):
         self.buffers = {}
 
     def forward(self, x, state):
-        key = (id(state), state._version)
+        key = (state.data_ptr(), state._version)
         if key not in self.buffers:
             self.buffers[key] = state.clone()
         fresh = self.buffers[key] * self.decay + x

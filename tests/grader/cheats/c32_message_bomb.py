@@ -1,7 +1,7 @@
-# op: M
-# expect: integrity
-# rule: P20.protocol
-"""Writes a pickle and an endless line to the control socket."""
+"""Writes a pickle and an endless line to the control socket.
+
+Op: M. Expect: integrity by P20.protocol.
+"""
 
 import os
 import pickle

@@ -1,5 +1,7 @@
-# op: F
-"""Repacks the weight when its pointer or version changes."""
+"""Repacks the weight when its pointer or version changes.
+
+Op: F.
+"""
 
 import torch
 from torch import nn

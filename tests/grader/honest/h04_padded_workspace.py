@@ -1,5 +1,7 @@
-# op: F
-"""Pads odd activations on every call into a workspace that is kept by shape."""
+"""Pads odd activations on every call into a workspace that is kept by shape.
+
+Op: F.
+"""
 
 import torch
 from torch import nn

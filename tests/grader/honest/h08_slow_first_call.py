@@ -1,5 +1,7 @@
-# op: S
-"""Writes all of an empty tensor; the first call takes much longer than the rest."""
+"""Writes all of an empty tensor; the first call takes much longer than the rest.
+
+Op: S.
+"""
 
 import time
 

@@ -1,5 +1,7 @@
-# op: K
-"""Thresholds by sigma, checks that it kept enough, and falls back to the exact path."""
+"""Thresholds by sigma, checks that it kept enough, and falls back to the exact path.
+
+Op: K.
+"""
 
 import torch
 from torch import nn

@@ -1,7 +1,8 @@
-# op: K
-"""Returns other positions than the reference where values are equal."""
+"""Returns other positions than the reference where values are equal.
 
-import torch
+Op: K.
+"""
+
 from torch import nn
 
 

@@ -1,5 +1,7 @@
-# op: M
-"""Tries to build an extension and falls back where it cannot."""
+"""Tries to build an extension and falls back where it cannot.
+
+Op: M.
+"""
 
 import torch
 from torch import nn

@@ -1,5 +1,7 @@
-# op: M
-"""No cheating here: no torch.matmul, no CUDAGraph, no stream, no cache, pass."""
+"""No cheating here: no torch.matmul, no CUDAGraph, no stream, no cache, pass.
+
+Op: M.
+"""
 
 import torch
 from torch import nn

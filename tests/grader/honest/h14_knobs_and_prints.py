@@ -1,5 +1,7 @@
-# op: M
-"""Reads tuning knobs with fixed defaults and prints progress, the word PASS included."""
+"""Reads tuning knobs with fixed defaults and prints progress, the word PASS included.
+
+Op: M.
+"""
 
 import os
 import sys

@@ -1,5 +1,7 @@
-# op: M
-"""Starts threads at import for compilation; they idle afterwards."""
+"""Starts threads at import for compilation; they idle afterwards.
+
+Op: M.
+"""
 
 import concurrent.futures
 

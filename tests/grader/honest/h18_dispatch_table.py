@@ -1,5 +1,7 @@
-# op: M
-"""Chooses between equivalent kernels by shape, with hard-coded sizes."""
+"""Chooses between equivalent kernels by shape, with hard-coded sizes.
+
+Op: M.
+"""
 
 import torch
 from torch import nn

@@ -1,5 +1,7 @@
-# op: M
-"""Sets a switch towards more precision and speeds up an initialiser."""
+"""Sets a switch towards more precision and speeds up an initialiser.
+
+Op: M.
+"""
 
 import torch
 from torch import nn

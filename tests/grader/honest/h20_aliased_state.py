@@ -1,5 +1,7 @@
-# op: G
-"""Changes its declared state in place and returns that very tensor."""
+"""Changes its declared state in place and returns that very tensor.
+
+Op: G.
+"""
 
 import torch
 from torch import nn

@@ -1,5 +1,7 @@
-# op: F
-"""Widens both e4m3 operands to bf16, which is exact."""
+"""Widens both e4m3 operands to bf16, which is exact.
+
+Op: F.
+"""
 
 import torch
 from torch import nn

@@ -1,7 +1,7 @@
-# op: M
-# expect: inconclusive
-# rule: P19.bundle
-"""Brings files that would stand in for trusted modules."""
+"""Brings files that would stand in for trusted modules.
+
+Op: M. Expect: inconclusive by P19.bundle.
+"""
 
 import torch
 from torch import nn
