@@ -111,7 +111,7 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def isolation_tier(passes: list[PassEvidence]) -> str:
-    """Return A with namespaces, a root, a user and a call filter of the worker's own, B with less, C with too little."""
+    """Return A with namespaces, root, user and call filter of the worker's own, B with less, C with too little."""
     reports = [taken.isolation.get("worker", {}) for taken in passes]
     if not reports or not all(reports):
         return "C"

@@ -9,13 +9,19 @@ import msgspec
 
 from grading.integrity import RULES
 from grading.problem import load_decks
+from leaderboard.eligibility import PENDING_CODES
 from leaderboard.models import Assessment, Publication, ReleasedCell, Run
 
 Status, Standing, State = ReleasedCell.Status, Assessment.Standing, Publication.State
 _ORDER = {Status.PUBLISHED: 0, Status.WITHHELD: 1, Status.FAILED: 2}
 WITHDRAWN = "publication.withdrawn"
+REJECTED = "publication.rejected"
 EXPIRED = "waiver.expired"
-TITLES = {WITHDRAWN: "Withdrawn after publication", EXPIRED: "An exception that this result rested on has expired"}
+TITLES = {
+    WITHDRAWN: "Withdrawn after publication",
+    REJECTED: "Rejected by an approver",
+    EXPIRED: "An exception that this result rested on has expired",
+}
 
 
 def cell_id(run: Run) -> str:
@@ -46,9 +52,17 @@ def is_showable(run: Run, at: datetime.datetime) -> bool:
 def reason_codes(run: Run, at: datetime.datetime) -> list[str]:
     """Return why a run's score is withheld, as codes."""
     if state_of(run) == State.WITHDRAWN:
-        return [WITHDRAWN, *run.assessment.blockers]
+        return [WITHDRAWN, *in_order(run.assessment.blockers)]
+    if state_of(run) == State.REJECTED:
+        return [REJECTED, *in_order(run.assessment.blockers)]
     until = run.assessment.valid_until
-    return run.assessment.blockers or ([EXPIRED] if until is not None and until <= at else [])
+    return in_order(run.assessment.blockers) or ([EXPIRED] if until is not None and until <= at else [])
+
+
+def in_order(codes: Iterable[str]) -> list[str]:
+    """Return blocking codes as every surface lists them: in the registry's order, what waits for a person last."""
+    places = {code: place for place, code in enumerate(RULES)}
+    return sorted(codes, key=lambda code: (code in PENDING_CODES, places.get(code, len(places)), code))
 
 
 def reason_title(code: str) -> str:

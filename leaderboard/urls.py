@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 
 from leaderboard.api import api
-from leaderboard.pages import boards, catalogue, publication, runs, service
+from leaderboard.pages import boards, catalogue, charts, compare, files, publication, runs, service
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", boards.home, name="home"),
@@ -13,11 +13,18 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("models/<str:slug>/", catalogue.model, name="model"),
     path("problems/", catalogue.problem_list, name="problems"),
     path("problems/<str:deck>/<str:problem>/", catalogue.problem, name="problem"),
+    path(
+        "problems/<str:deck>/<str:problem>/<str:gpu>/<str:kind>.<str:ending>",
+        charts.problem_chart,
+        name="problem_chart",
+    ),
     path("gpus/", catalogue.gpu_list, name="gpus"),
     path("gpus/<str:key>/", catalogue.gpu, name="gpu"),
     path("runs/", runs.run_list, name="runs"),
     path("runs/<str:deck>/<str:gpu>/<str:run_id>/", runs.run, name="run"),
-    path("runs/<str:deck>/<str:gpu>/<str:run_id>/files/<path:path>", runs.run_file, name="run_file"),
+    path("runs/<str:deck>/<str:gpu>/<str:run_id>/shapes.<str:ending>", charts.run_chart, name="run_chart"),
+    path("runs/<str:deck>/<str:gpu>/<str:run_id>/files/<path:path>", files.run_file, name="run_file"),
+    path("compare/", compare.compare, name="compare"),
     path("withheld/", publication.withheld, name="withheld"),
     path("releases/", publication.release_list, name="releases"),
     path("releases/<int:number>/", publication.release, name="release"),

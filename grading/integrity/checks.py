@@ -10,9 +10,8 @@ from grading.conduct import deeds_of
 from grading.integrity.base import Context, Statement, rule
 from grading.integrity.provenance import environment_of
 from grading.record import RUN_ID
+from grading.source.facts import read_python
 from grading.source.files import python_files
-from grading.source.leads import sets_environment
-from grading.source.python import parse_module
 from grading.transcript import transcripts_in
 
 STRESS_SWITCH = "KBH_NUMERIC_STRESS"
@@ -71,8 +70,9 @@ def check_stress_disabled(context: Context) -> Iterator[Statement]:
     are small or large.
     """
     for path, data in python_files(context.files):
-        for line in sets_environment(parse_module(data), STRESS_SWITCH):
-            yield Statement(f"{path} line {line} sets {STRESS_SWITCH}.", path, line)
+        for line, name in read_python(data).environment_sets:
+            if name == STRESS_SWITCH:
+                yield Statement(f"{path} line {line} sets {STRESS_SWITCH}.", path, line)
     for path, transcript in transcripts_in(context.files):
         deed = next((d for d in deeds_of(transcript.actions, context.record.key.run_id) if d.kind == "stress"), None)
         if deed is not None:

@@ -6,11 +6,10 @@ Source: docs/method.md "Findings".
 from collections.abc import Iterator
 
 from grading.integrity.base import Context, Statement, lead
-from grading.integrity.sources import c_names
 from grading.integrity.twins import is_baseline
-from grading.source.files import python_files
-from grading.source.leads import FINDERS, find_size_branches
-from grading.source.python import parse_module
+from grading.source.ctokens import tokens_of
+from grading.source.facts import read_python
+from grading.source.files import c_files, python_files
 
 _MAX_LINES = 8
 _PERSISTENCE = frozenset(
@@ -34,7 +33,7 @@ def _find(context: Context, kind: str) -> Iterator[Statement]:
     if is_baseline(context):
         return
     for path, data in python_files(context.files):
-        seen = sorted(set(FINDERS[kind](parse_module(data))))
+        seen = read_python(data).seen[kind]
         if seen:
             yield _lines(path, [line for line, _ in seen], sorted({what for _, what in seen}))
 
@@ -51,11 +50,20 @@ def _lines(path: str, lines: list[int], what: list[str]) -> Statement:
 
 def _find_in_c(context: Context, names: frozenset[str]) -> Iterator[Statement]:
     found: dict[str, list[tuple[int, str]]] = {}
-    for path, line, name in c_names(context):
+    for path, line, name in _c_names(context):
         if name in names:
             found.setdefault(path, []).append((line, name))
     for path, seen in found.items():
         yield _lines(path, sorted({line for line, _ in seen}), sorted({name for _, name in seen}))
+
+
+def _c_names(context: Context) -> Iterator[tuple[str, int, str]]:
+    """Yield file, line and text of every name in C and CUDA code, in sidecars and in strings."""
+    for path, data in c_files(context.files):
+        yield from ((path, token.line, token.text) for token in tokens_of(data) if token.kind == "name")
+    for path, data in python_files(context.files):
+        for tokens in read_python(data).embedded:
+            yield from ((path, token.line, token.text) for token in tokens if token.kind == "name")
 
 
 @lead("lead.caller_inspection", "The source looks at who calls it")
@@ -92,9 +100,15 @@ def check_size_branch(context: Context) -> Iterator[Statement]:
     }
     timed = {name: min(values) for name, values in sizes.items() if values}
     for path, data in python_files(context.files):
-        seen = sorted(set(find_size_branches(parse_module(data), checked, timed)))
-        if seen:
-            yield _lines(path, [line for line, _ in seen], sorted({what for _, what in seen}))
+        between = [
+            (line, value)
+            for line, values in read_python(data).size_compares
+            for value in values
+            if any(checked[name] <= value < timed[name] for name in timed)
+        ]
+        if between:
+            what = sorted({f"branch on a size at {value}" for _, value in between})
+            yield _lines(path, sorted({line for line, _ in between}), what)
 
 
 @lead("lead.magnitude_branch", "A branch depends on how large the input's values are")

@@ -5,21 +5,16 @@ Parsed code only: a name in a comment or a string is no use of it.
 Source: docs/method.md "Findings".
 """
 
-import ast
-import re
 from collections.abc import Iterator
 
 import msgspec
 
 from grading.integrity.base import Context, Statement, lead, rule
 from grading.integrity.twins import is_baseline
-from grading.source.ctokens import tokens_of
-from grading.source.files import C_ENDS, MAX_SOURCE_BYTES, c_files, is_source, python_files, unread_files
-from grading.source.forbidden import Hit, embedded_sources, find_forbidden, has_kernel, imports_of
-from grading.source.python import Module, parse_module
+from grading.source.facts import read_python
+from grading.source.files import MAX_SOURCE_BYTES, c_files, is_source, python_files, unread_files
+from grading.source.forbidden import Hit, find_forbidden, has_kernel, imports_of
 
-_LOADERS = frozenset({"load", "CUDAExtension", "CppExtension"})
-_SIDECAR = re.compile(r"[A-Za-z0-9_./-]{1,200}")
 _FAST_BYTES, _FAST_SECONDS = 30_000, 360
 
 
@@ -30,9 +25,9 @@ def check_unparsable(context: Context) -> Iterator[Statement]:
     Example: an unclosed bracket. A run that passed its check with such a file was not graded from it.
     """
     for path, data in python_files(context.files):
-        module = parse_module(data)
-        if module.error is not None:
-            yield Statement(f"{path} does not parse: {module.error}.", path, module.error_line)
+        facts = read_python(data)
+        if facts.error is not None:
+            yield Statement(f"{path} does not parse: {facts.error}.", path, facts.error_line)
     for path in unread_files(context.files)[:8]:
         yield Statement(f"{path} is beyond the {MAX_SOURCE_BYTES} bytes of source that are read.", path)
 
@@ -89,40 +84,11 @@ def check_missing_file(context: Context) -> Iterator[Statement]:
     """
     held = {entry.path for entry in context.record.files}
     for path, data in python_files(context.files):
-        module = parse_module(data)
-        for line, name in _loaded_files(module):
-            is_held = any(item == name or item.endswith(f"/{name.removeprefix('./')}") for item in held)
-            if not is_held and not _is_written(module, name):
+        for line, name in read_python(data).loaded:
+            if not any(item == name or item.endswith(f"/{name.removeprefix('./')}") for item in held):
                 yield Statement(
                     f"{path} line {line} builds {name}, which is not in the archive.", path, line, {"missing": name}
                 )
-
-
-def _loaded_files(module: Module) -> Iterator[tuple[int, str]]:
-    """Yield the relative C and CUDA paths that a source hands to an extension loader."""
-    for node in module.walk():
-        if not isinstance(node, ast.Call):
-            continue
-        function = (module.resolve(node.func) or "").rpartition(".")[2]
-        if function not in _LOADERS:
-            continue
-        for inner in (child for argument in _arguments(node) for child in ast.walk(argument)):
-            text = inner.value if isinstance(inner, ast.Constant) and isinstance(inner.value, str) else None
-            if text and text.endswith(C_ENDS) and _SIDECAR.fullmatch(text) and not text.startswith("/"):
-                yield node.lineno, text
-
-
-def _arguments(node: ast.Call) -> list[ast.expr]:
-    return [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "sources")]
-
-
-def _is_written(module: Module, name: str) -> bool:
-    """Tell whether the source mentions the file elsewhere, as it does where it writes the file itself."""
-    mentions = 0
-    for node in module.walk():
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(name):
-            mentions += 1
-    return mentions > 1
 
 
 @rule("source.label_disagrees", "The language labels do not fit the source", "warn")
@@ -182,12 +148,3 @@ def check_written_fast(context: Context) -> Iterator[Statement]:
             "solution.py",
             data={"size_bytes": size, "elapsed_seconds": seconds},
         )
-
-
-def c_names(context: Context) -> Iterator[tuple[str, int, str]]:
-    """Yield file, line and text of every name in C and CUDA code, in sidecars and in strings."""
-    for path, data in c_files(context.files):
-        yield from ((path, token.line, token.text) for token in tokens_of(data) if token.kind == "name")
-    for path, data in python_files(context.files):
-        for tokens in embedded_sources(data):
-            yield from ((path, token.line, token.text) for token in tokens if token.kind == "name")

@@ -1,21 +1,18 @@
 """Uses of what a problem forbids, found in parsed Python and in tokens of C++, CUDA and embedded CUDA source."""
 
-import ast
-import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 
 import msgspec
 
 from grading.problem import Rules
-from grading.source.ctokens import Token, qualified_names, tokenize, tokens_of
+from grading.source.ctokens import Token, qualified_names, tokens_of
+from grading.source.facts import PythonFacts, read_python
 from grading.source.files import c_files, python_files
-from grading.source.python import Module, Use, is_under, parse_module
+from grading.source.python import Use, is_under
 
 _SAME_AS_TORCH = ("torch.ops.aten", "torch._C._VariableFunctions", "torch._VF", "torch.Tensor", "torch.functional")
 _SAME_AS_FUNCTIONAL = ("torch.ops.aten", "torch._C._nn", "torch.functional")
 _C_ROOTS = ("at", "torch", "aten", "at::native", "at::_ops", "torch::nn::functional", "at::cuda")
-_CUDA = re.compile(r"__global__|#\s*include\b|\b(?:at|torch)::")
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -33,9 +30,9 @@ def find_forbidden(files: Mapping[str, bytes], rules: Rules) -> Iterator[Hit]:
     spelled = {name: rule for rule in rules.forbidden_calls for name in _spellings(rule)}
     calls = spelled | {rule: rule for rule in rules.forbidden_calls}
     for path, data in python_files(files):
-        module = parse_module(data)
-        yield from _in_python(path, module, calls, rules)
-        for tokens in embedded_sources(data):
+        facts = read_python(data)
+        yield from _in_python(path, facts, calls, rules)
+        for tokens in facts.embedded:
             yield from _in_tokens(path, tokens, rules.forbidden_calls)
     for path, data in c_files(files):
         yield from _in_tokens(path, tokens_of(data), rules.forbidden_calls)
@@ -52,10 +49,9 @@ def _spellings(rule: str) -> Iterator[str]:
         yield from (f"{same}.{name}" for same in _SAME_AS_FUNCTIONAL)
 
 
-def _in_python(path: str, module: Module, calls: Mapping[str, str], rules: Rules) -> Iterator[Hit]:
-    local = {node.name for node in module.walk() if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    for use in module.uses():
-        rule = _forbidden_import(use, rules.forbidden_imports) or _forbidden_call(use, calls, local)
+def _in_python(path: str, facts: PythonFacts, calls: Mapping[str, str], rules: Rules) -> Iterator[Hit]:
+    for use in facts.uses:
+        rule = _forbidden_import(use, rules.forbidden_imports) or _forbidden_call(use, calls, facts.local)
         if rule is not None:
             yield Hit(rule, use.name, path, use.line, use.is_fallback)
 
@@ -64,7 +60,7 @@ def _forbidden_import(use: Use, forbidden: list[str]) -> str | None:
     return next((rule for rule in forbidden if use.is_import and is_under(use.name, rule)), None)
 
 
-def _forbidden_call(use: Use, calls: Mapping[str, str], local: set[str]) -> str | None:
+def _forbidden_call(use: Use, calls: Mapping[str, str], local: frozenset[str]) -> str | None:
     if use.is_import:
         return None
     if use.name.startswith("."):
@@ -84,25 +80,10 @@ def _in_tokens(path: str, tokens: tuple[Token, ...], forbidden: list[str]) -> It
             yield Hit(short[last], name, path, line, False)
 
 
-@lru_cache(maxsize=256)
-def embedded_sources(data: bytes) -> tuple[tuple[Token, ...], ...]:
-    """Return the tokens of every string of a Python source that holds C++ or CUDA, docstrings excepted."""
-    module = parse_module(data)
-    found = []
-    for node in module.walk():
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CUDA.search(node.value):
-            if not isinstance(module.parents.get(node), ast.Expr):
-                found.append(tuple(tokenize(node.value, node.lineno)))
-    return tuple(found)
-
-
 def imports_of(files: Mapping[str, bytes]) -> frozenset[str]:
     """Return the top-level names of every module that a run's Python sources import."""
     return frozenset(
-        use.name.partition(".")[0]
-        for _, data in python_files(files)
-        for use in parse_module(data).uses()
-        if use.is_import
+        use.name.partition(".")[0] for _, data in python_files(files) for use in read_python(data).uses if use.is_import
     )
 
 
@@ -110,5 +91,5 @@ def has_kernel(files: Mapping[str, bytes], word: str = "__global__") -> bool:
     """Tell whether C or CUDA code of a run, in a sidecar or a string, holds a name."""
     sources = [tokens_of(data) for _, data in c_files(files)]
     for _, data in python_files(files):
-        sources.extend(embedded_sources(data))
+        sources.extend(read_python(data).embedded)
     return any(token.kind == "name" and token.text == word for tokens in sources for token in tokens)

@@ -83,8 +83,8 @@ def find_inspection(module: Module) -> Seen:
     for use in module.uses():
         if not use.is_import and any(is_under(use.name, name) for name in _INSPECTION):
             yield use.line, use.name
-    for node in module.walk():
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+    for node in module.of(ast.Constant):
+        if isinstance(node.value, str):
             named = _GRADER_FILE.search(node.value)
             if named and any(isinstance(outer, ast.Compare) for outer in _near(module, node)):
                 yield node.lineno, f"comparison with {named[0]}"
@@ -92,10 +92,10 @@ def find_inspection(module: Module) -> Seen:
 
 def find_switch(module: Module) -> Seen:
     """An environment variable that belongs to a grader, read or set by the solution."""
-    for node in module.walk():
+    for node in (*module.of(ast.Subscript), *module.of(ast.Call), *module.of(ast.Compare)):
         name = _environment_name(module, node)
         if name is not None and _GRADER_SWITCH.search(name):
-            yield node.lineno, f"environment variable {name}"  # type: ignore[attr-defined]
+            yield node.lineno, f"environment variable {name}"
 
 
 def _environment_name(module: Module, node: ast.AST) -> str | None:
@@ -111,15 +111,16 @@ def _environment_name(module: Module, node: ast.AST) -> str | None:
     return None
 
 
-def sets_environment(module: Module, name: str) -> Iterator[int]:
-    """Yield the lines on which a source sets an environment variable."""
-    for node in module.walk():
-        if _environment_name(module, node) != name:
-            continue
-        called = module.resolve(node.func) if isinstance(node, ast.Call) else None
-        is_store = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-        if is_store or called in ("os.putenv", "os.environ.setdefault"):
-            yield node.lineno  # type: ignore[attr-defined]
+def find_environment_sets(module: Module) -> Seen:
+    """Every environment variable that the source sets, with the line."""
+    for item in module.of(ast.Subscript):
+        name = _environment_name(module, item) if isinstance(item.ctx, ast.Store) else None
+        if name is not None:
+            yield item.lineno, name
+    for node in module.of(ast.Call):
+        name = _environment_name(module, node)
+        if name is not None and module.resolve(node.func) in ("os.putenv", "os.environ.setdefault"):
+            yield node.lineno, name
 
 
 def find_exit(module: Module) -> Seen:
@@ -127,12 +128,12 @@ def find_exit(module: Module) -> Seen:
     for use in module.uses():
         if use.is_call and any(is_under(use.name, name) for name in _EXITS):
             yield use.line, use.name
-    for node in module.walk():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("exit", "quit"):
-            yield node.lineno, node.func.id
-        if isinstance(node, ast.Name) and node.id == "SystemExit" and isinstance(node.ctx, ast.Load):
-            if any(isinstance(outer, ast.Raise) for outer in _near(module, node)):
-                yield node.lineno, "SystemExit"
+    for call in module.of(ast.Call):
+        if isinstance(call.func, ast.Name) and call.func.id in ("exit", "quit"):
+            yield call.lineno, call.func.id
+    for node in module.of(ast.Name):
+        if node.id == "SystemExit" and any(isinstance(outer, ast.Raise) for outer in _near(module, node)):
+            yield node.lineno, "SystemExit"
 
 
 def find_timer_patch(module: Module) -> Seen:
@@ -146,11 +147,12 @@ def find_judge_patch(module: Module) -> Seen:
 
 
 def _patches(module: Module, owned: tuple[str, ...]) -> Seen:
-    for node in module.walk():
+    nodes: list[ast.stmt | ast.expr] = [*module.of(ast.Assign), *module.of(ast.AugAssign), *module.of(ast.Delete)]
+    for node in (*nodes, *module.of(ast.Call)):
         for target in _patched(module, node):
             name = module.resolve(target)
             if name is not None and any(is_under(name, holder) for holder in owned):
-                yield node.lineno, name  # type: ignore[attr-defined]
+                yield node.lineno, name
 
 
 def _patched(module: Module, node: ast.AST) -> Iterator[ast.expr]:
@@ -166,14 +168,15 @@ def _patched(module: Module, node: ast.AST) -> Iterator[ast.expr]:
 def find_lower_precision(module: Module) -> Seen:
     """A process-wide switch towards less precision that is not restored."""
     assigned: dict[str, list[ast.Assign]] = {}
-    for node in module.walk():
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Attribute):
+    for node in module.of(ast.Assign):
+        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Attribute):
             name = module.resolve(node.targets[0])
             if name is not None and name.startswith("torch.backends.") and node.targets[0].attr in _LOWER_FLAGS:
                 assigned.setdefault(name, []).append(node)
-        if isinstance(node, ast.Call) and module.resolve(node.func) == "torch.set_float32_matmul_precision":
-            if node.args and module.constant(node.args[0]) in ("high", "medium"):
-                yield node.lineno, "torch.set_float32_matmul_precision"
+    for call in module.of(ast.Call):
+        if call.args and module.constant(call.args[0]) in ("high", "medium"):
+            if module.resolve(call.func) == "torch.set_float32_matmul_precision":
+                yield call.lineno, "torch.set_float32_matmul_precision"
     for name, nodes in assigned.items():
         lowers = [node for node in nodes if isinstance(node.value, ast.Constant) and node.value.value is True]
         if lowers and len(lowers) == len(nodes):
@@ -182,8 +185,8 @@ def find_lower_precision(module: Module) -> Seen:
 
 def find_memo(module: Module) -> Seen:
     """A stored output returned because an input is the same object or pointer, without any call in between."""
-    for node in module.walk():
-        if not (isinstance(node, ast.If) and _asks_identity(node.test)):
+    for node in module.of(ast.If):
+        if not _asks_identity(node.test):
             continue
         calls = any(isinstance(inner, ast.Call) for statement in node.body for inner in ast.walk(statement))
         last = node.body[-1]
@@ -215,8 +218,8 @@ def find_obfuscation(module: Module) -> Seen:
     for use in module.uses():
         if use.is_call and any(is_under(use.name, name) for name in _DECODERS):
             yield use.line, use.name
-    for node in module.walk():
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
+    for node in module.of(ast.Call):
+        if not isinstance(node.func, ast.Name) or not node.args:
             continue
         if node.func.id in _PACKED and module.constant(node.args[0]) is None:
             yield node.lineno, f"{node.func.id} of a computed text"
@@ -231,8 +234,8 @@ def find_network(module: Module) -> Seen:
     for use in module.uses():
         if any(is_under(use.name, name) for name in _NETWORK):
             yield use.line, use.name
-    for node in module.walk():
-        if isinstance(node, ast.Call) and is_under(module.resolve(node.func) or "", "subprocess"):
+    for node in module.of(ast.Call):
+        if is_under(module.resolve(node.func) or "", "subprocess"):
             words = [word for inner in ast.walk(node) if (word := module.constant(inner)) is not None]
             fetch = next((word.split()[0] for word in words if word.split() and _FETCH.match(word.split()[0])), None)
             if fetch is not None:
@@ -241,8 +244,8 @@ def find_network(module: Module) -> Seen:
 
 def find_markers(module: Module) -> Seen:
     """A line printed in the form of the harness's own markers."""
-    for node in module.walk():
-        if isinstance(node, ast.Call) and _method(node) in ("print", "write", "writelines"):
+    for node in module.of(ast.Call):
+        if _method(node) in ("print", "write", "writelines"):
             for argument in node.args:
                 text = _beginning(module, argument)
                 if text is not None and _MARKER.search(text):
@@ -260,17 +263,13 @@ def _beginning(module: Module, node: ast.expr) -> str | None:
 
 def find_magnitude(module: Module) -> Seen:
     """A branch on how large the values of a tensor are."""
-    values = {
-        node.targets[0].id: node.value
-        for node in module.walk()
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    }
-    for node in module.walk():
-        if isinstance(node, ast.If | ast.IfExp | ast.While):
-            for compare in (inner for inner in ast.walk(node.test) if isinstance(inner, ast.Compare)):
-                if _compares_magnitude(compare, values):
-                    yield compare.lineno, "branch on the size of values"
-                    break
+    values = {node.targets[0].id: node.value for node in module.of(ast.Assign) if isinstance(node.targets[0], ast.Name)}
+    branches: list[ast.If | ast.IfExp | ast.While] = [*_branches(module), *module.of(ast.While)]
+    for branch in branches:
+        for compare in (inner for inner in ast.walk(branch.test) if isinstance(inner, ast.Compare)):
+            if _compares_magnitude(compare, values):
+                yield compare.lineno, "branch on the size of values"
+                break
 
 
 def _compares_magnitude(node: ast.Compare, values: Mapping[str, ast.expr]) -> bool:
@@ -291,21 +290,20 @@ def _methods(node: ast.AST) -> set[str]:
     return {func.attr for func in calls if isinstance(func, ast.Attribute)}
 
 
-def find_size_branches(module: Module, checked: Mapping[str, float], timed: Mapping[str, float]) -> Seen:
-    """A branch on a size between what is checked and what is timed, unless it only chooses numbers such as tile sizes.
-
-    checked  the largest size of each dimension that the deck's check reaches
-    timed    the smallest size of each dimension that is timed and lies above it
-    """
-    for node in module.walk():
-        if not isinstance(node, ast.If | ast.IfExp) or _chooses_numbers(node):
+def find_size_compares(module: Module) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Branches that compare something with a whole number, unless they only choose numbers such as tile sizes."""
+    for node in _branches(module):
+        if _chooses_numbers(node):
             continue
         for compare in (inner for inner in ast.walk(node.test) if isinstance(inner, ast.Compare)):
             constants = [side.value for side in (compare.left, *compare.comparators) if isinstance(side, ast.Constant)]
-            numbers = [value for value in constants if type(value) is int]
-            hits = [value for value in numbers for name in timed if checked[name] <= value < timed[name]]
-            if hits and _orders(compare):
-                yield compare.lineno, f"branch on a size at {hits[0]}"
+            numbers = tuple(value for value in constants if type(value) is int)
+            if numbers and _orders(compare):
+                yield compare.lineno, numbers
+
+
+def _branches(module: Module) -> list[ast.If | ast.IfExp]:
+    return [*module.of(ast.If), *module.of(ast.IfExp)]
 
 
 def _chooses_numbers(node: ast.If | ast.IfExp) -> bool:
@@ -348,4 +346,4 @@ FINDERS: dict[str, Finder] = {
     "markers": find_markers,
     "magnitude": find_magnitude,
 }
-__all__ = ["FINDERS", "Finder", "Seen", "find_size_branches", "sets_environment"]
+__all__ = ["FINDERS", "Finder", "Seen", "find_environment_sets", "find_size_compares"]

@@ -9,7 +9,7 @@ fallback.
 import ast
 import warnings
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from grading.source.files import text_of
 _DYNAMIC_IMPORTS = frozenset({"__import__", "importlib.import_module", "importlib.__import__"})
 MAX_PYTHON_BYTES = 512 * 1024
 _MAX_NAME = 300
+_Node = TypeVar("_Node", bound=ast.AST)
 _ROUNDS = 4
 
 
@@ -39,6 +40,7 @@ class Module:
         self.error: str | None = None
         self.error_line: int | None = None
         self.nodes: list[ast.AST] = []
+        self._by_kind: dict[type[ast.AST], list[ast.AST]] = {}
         self.parents: dict[ast.AST, ast.AST] = {}
         self.names: dict[str, set[str]] = {}
         self.texts: dict[str, str] = {}
@@ -62,28 +64,29 @@ class Module:
         except (ValueError, RecursionError, MemoryError) as error:
             self.error = str(error)[:120] or "nested too deeply"
 
-    def walk(self) -> list[ast.AST]:
-        """Return every node of the tree, outer ones first; nothing where the source does not parse."""
-        return self.nodes
+    def of(self, *kinds: type[_Node]) -> list[_Node]:
+        """Return the nodes of some kinds, outer ones first within a kind."""
+        return [node for kind in kinds for node in self._by_kind.get(kind, ())]  # type: ignore[misc]
 
     def _link(self, tree: ast.Module) -> None:
         self.nodes.append(tree)
         for node in self.nodes:
+            self._by_kind.setdefault(type(node), []).append(node)
             for child in ast.iter_child_nodes(node):
                 self.parents[child] = node
                 self.nodes.append(child)
 
     def _bind(self) -> None:
         """Bind names to what imports and plain assignments make of them; a few rounds follow chains of aliases."""
-        for node in self.walk():
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    self._bind_name(alias.asname or alias.name.partition(".")[0], alias.name if alias.asname else None)
-            elif isinstance(node, ast.ImportFrom):
-                module = "." * node.level + (node.module or "")
-                for alias in node.names:
-                    self._bind_name(alias.asname or alias.name, f"{module}.{alias.name}".lstrip("."))
-        assignments = [found for node in self.walk() if (found := _assignment(node))]
+        for plain in self.of(ast.Import):
+            for alias in plain.names:
+                self._bind_name(alias.asname or alias.name.partition(".")[0], alias.name if alias.asname else None)
+        for node in self.of(ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                self._bind_name(alias.asname or alias.name, f"{module}.{alias.name}".lstrip("."))
+        values = (*self.of(ast.Assign), *self.of(ast.AnnAssign), *self.of(ast.NamedExpr))
+        assignments = [found for value in values if (found := _assignment(value))]
         for _ in range(_ROUNDS):
             before = sum(map(len, self.names.values())) + len(self.texts)
             for target, value in assignments:
@@ -180,10 +183,11 @@ class Module:
         return self._uses
 
     def _find_uses(self) -> Iterator[Use]:
-        for node in self.walk():
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                yield from self._imports(node)
-            elif isinstance(node, ast.Attribute | ast.Name | ast.Call | ast.Subscript) and not self._is_inner(node):
+        imports: list[ast.Import | ast.ImportFrom] = [*self.of(ast.Import), *self.of(ast.ImportFrom)]
+        for statement in imports:
+            yield from self._imports(statement)
+        for node in (*self.of(ast.Attribute), *self.of(ast.Name), *self.of(ast.Call), *self.of(ast.Subscript)):
+            if not self._is_inner(node):
                 yield from self._use(node)
 
     def _imports(self, node: ast.Import | ast.ImportFrom) -> Iterator[Use]:
@@ -235,22 +239,21 @@ class Module:
 
     def _find_fallbacks(self) -> frozenset[ast.AST]:
         """Return the nodes that only run after a failure: handlers, branches on a flag that one sets, their helpers."""
-        handlers = [node for node in self.nodes if isinstance(node, ast.ExceptHandler)]
-        inside = _below(handlers)
+        inside = _below(self.of(ast.ExceptHandler))
         assigned = (_assignment(node) for node in inside)
         flags = {found[0] for found in assigned if found and isinstance(found[1], ast.Constant)}
-        branches = [node for node in self.nodes if isinstance(node, ast.If | ast.IfExp)]
+        branches: list[ast.If | ast.IfExp] = [*self.of(ast.If), *self.of(ast.IfExp)]
         inside |= _below([part for node in branches for part in _failed_branch(node, flags)])
         return frozenset(inside | _below(self._only_named_in(inside)))
 
     def _only_named_in(self, inside: set[ast.AST]) -> list[ast.AST]:
         """Return the functions that are named inside the given nodes and nowhere else."""
         mentions: dict[str, list[bool]] = {}
-        for node in self.nodes:
-            name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
-            if name is not None:
-                mentions.setdefault(name, []).append(node in inside)
-        functions = [node for node in self.nodes if isinstance(node, ast.FunctionDef) and node.name != "forward"]
+        for name in self.of(ast.Name):
+            mentions.setdefault(name.id, []).append(name in inside)
+        for attribute in self.of(ast.Attribute):
+            mentions.setdefault(attribute.attr, []).append(attribute in inside)
+        functions = [node for node in self.of(ast.FunctionDef) if node.name != "forward"]
         return [node for node in functions if mentions.get(node.name) and all(mentions[node.name])]
 
 
@@ -317,12 +320,6 @@ def _is_reversal(node: ast.Slice) -> bool:
 def _joined(parts: list[str | None]) -> str | None:
     texts = [part for part in parts if part is not None]
     return "".join(texts)[:_MAX_NAME] if len(texts) == len(parts) else None
-
-
-@lru_cache(maxsize=256)
-def parse_module(data: bytes) -> Module:
-    """Return one source, parsed. Never raises."""
-    return Module(data)
 
 
 def is_under(name: str, prefix: str) -> bool:

@@ -104,7 +104,7 @@ def reference_sketch(deck: str, problem: str) -> Sketch | None:
     return Sketch(tuple(kept), _ALL) if kept else None
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def _hashes(data: bytes, is_c: bool) -> tuple[int, ...]:
     lines = [line for line in (" ".join(_WORD.findall(text)) for text in _code(data, is_c).split("\n")) if line]
     windows = ("\n".join(lines[index : index + WIDTH]) for index in range(len(lines) - WIDTH + 1))

@@ -18,7 +18,6 @@ from typing import Any
 from grading.warden import kernel, seccomp
 
 _NAMESPACES = {
-    "mount": kernel.NEW_MOUNT,
     "pid": kernel.NEW_PID,
     "net": kernel.NEW_NET,
     "ipc": kernel.NEW_IPC,
@@ -26,6 +25,7 @@ _NAMESPACES = {
 }
 _STAGES = ("/mnt", "/tmp", "/var/tmp")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
+GROUPS, GROUP_PREFIX = "/sys/fs/cgroup", "proofline-"
 Report = dict[str, Any]
 
 
@@ -62,15 +62,15 @@ def _close_passed(spec: dict[str, Any]) -> None:
 
 def _enter_cgroups(spec: dict[str, Any], report: Report) -> list[str]:
     """Enter groups with limits where the host lets us make them: version 2, else version 1 pids and memory."""
-    limits, name = spec["limits"], f"proofline-{os.getpid()}"
+    limits, name = spec["limits"], f"{GROUP_PREFIX}{os.getpid()}"
     wanted = [
-        ("/sys/fs/cgroup", {"pids.max": limits["processes"], "memory.max": limits["memory_bytes"]}),
-        ("/sys/fs/cgroup/pids", {"pids.max": limits["processes"]}),
-        ("/sys/fs/cgroup/memory", {"memory.limit_in_bytes": limits["memory_bytes"]}),
+        (GROUPS, {"pids.max": limits["processes"], "memory.max": limits["memory_bytes"]}),
+        (f"{GROUPS}/pids", {"pids.max": limits["processes"]}),
+        (f"{GROUPS}/memory", {"memory.limit_in_bytes": limits["memory_bytes"]}),
     ]
     made: list[str] = []
     for parent, files in wanted:
-        if parent == "/sys/fs/cgroup" and not os.path.exists(f"{parent}/cgroup.controllers"):
+        if parent == GROUPS and not os.path.exists(f"{parent}/cgroup.controllers"):
             continue
         path = f"{parent}/{name}"
         try:
@@ -106,11 +106,15 @@ def _leave_namespaces(report: Report) -> None:
         except OSError as error:
             report["missing"]["user"] = str(error)
     for name, flag in _NAMESPACES.items():
-        try:
-            kernel.unshare(flag)
-            report["namespaces"].append(name)
-        except OSError as error:
-            report["missing"][name] = str(error)
+        _leave(name, flag, report)
+
+
+def _leave(name: str, flag: int, report: Report) -> None:
+    try:
+        kernel.unshare(flag)
+        report["namespaces"].append(name)
+    except OSError as error:
+        report["missing"][name] = str(error)
 
 
 def _run_inner(spec: dict[str, Any], report: Report, report_descriptor: int) -> None:
@@ -119,6 +123,8 @@ def _run_inner(spec: dict[str, Any], report: Report, report_descriptor: int) -> 
     try:
         kernel.die_with_parent(signal.SIGKILL)
         os.setsid()
+        # Only here: a new root would else become the outer process's root too, and hide the groups it must remove.
+        _leave("mount", kernel.NEW_MOUNT, report)
         _build_root(spec, report)
         program = os.fork()
         if program == 0:

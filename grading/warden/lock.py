@@ -1,4 +1,4 @@
-"""One grade per GPU: a name in the kernel's abstract socket space, which vanishes with its holder and leaves no file."""
+"""One grade per GPU: a name in the kernel's abstract socket space, which vanishes with its holder; no file is left."""
 
 import socket
 from collections.abc import Iterator

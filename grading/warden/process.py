@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from grading.warden.jail import GROUP_PREFIX, GROUPS
 from grading.worker.protocol import MAX_FRAME_BYTES, Channel
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +58,14 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = LIMITS
     device: str = "cpu"
+
+
+def remove_groups() -> None:
+    """Remove control groups of jails whose outer process is gone: it removes its own unless it was killed."""
+    for path in (*Path(GROUPS).glob(f"{GROUP_PREFIX}*"), *Path(GROUPS).glob(f"*/{GROUP_PREFIX}*")):
+        if not Path("/proc", path.name.removeprefix(GROUP_PREFIX)).exists():
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 class OutputTooLong(Exception):
@@ -135,6 +144,7 @@ class Child:
             self._process.kill()
             self._process.wait()
         self._reader.join(5)
+        remove_groups()
         if self._process.stdout is not None:
             self._process.stdout.close()
         self.channel.close()

@@ -5,15 +5,20 @@ on an expired waiver, is withheld from that moment on every surface and in every
 """
 
 import datetime
+import threading
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from grading.problem import Metric, load_decks
 from leaderboard import selection
+from leaderboard.boards.state import read_state
 from leaderboard.models import Audit, Entrant, Release, ReleasedCell
+
+_KEPT = 4
+_lock = threading.Lock()
+_memory: "OrderedDict[tuple[str, int], tuple[Cell, ...]]" = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +96,43 @@ def latest_release() -> Release | None:
     return Release.objects.first()
 
 
-def read_cells(release: Release | None, at: datetime.datetime, **filters: Any) -> list[Cell]:
-    """Return a release's cells in order of id, masked and ranked; two queries whatever their number.
+def read_cells(release: Release | None, at: datetime.datetime, **columns: str) -> list[Cell]:
+    """Return a release's cells in order of id, masked and ranked; one query, or three where the state is a new one.
 
-    filters  ORM filters on whole columns of boards (deck, gpu, problem); narrower ones would change ranks
+    columns  any of deck, gpu and problem: cells of these only. Ranks are those of whole columns either way.
     """
     if release is None:
         return []
+    cells = _remembered(release, at)
+    return [cell for cell in cells if all(getattr(cell, name) == value for name, value in columns.items())]
+
+
+def _remembered(release: Release, at: datetime.datetime) -> tuple[Cell, ...]:
+    """Return all cells of a release, from memory where the public state is still the one that they were read in.
+
+    The state is read first, so that what is remembered is never older than the token it is remembered under.
+    """
+    key = (read_state(at).token, release.pk)
+    with _lock:
+        if key in _memory:
+            _memory.move_to_end(key)
+            return _memory[key]
+    cells = tuple(_read(release, at))
+    with _lock:
+        _memory[key] = cells
+        while len(_memory) > _KEPT:
+            _memory.popitem(last=False)
+    return cells
+
+
+def _read(release: Release, at: datetime.datetime) -> list[Cell]:
     rows = list(
-        release.cells.filter(**filters)
+        release.cells.all()
         .select_related("problem", "entrant__model", "run__assessment", "run__publication")
         .defer("run__record", "run__assessment__shapes", "run__assessment__evidence")
     )
     audits = current_audits(row.run_id for row in rows)
-    cells = [_cell(row, release.number, audits.get(row.run_id), at) for row in rows]
-    return _rank(cells)
+    return _rank([_cell(row, release.number, audits.get(row.run_id), at) for row in rows])
 
 
 def current_audits(runs: Iterable[int]) -> dict[int, Audit]:

@@ -8,7 +8,7 @@ from grading.hardware import load_gpus
 from grading.problem import load_decks
 from leaderboard.boards.cells import Cell, EntrantView, latest_release, read_cells
 from leaderboard.boards.runs import RunSummary, list_runs, summarise
-from leaderboard.models import LanguageModel, Problem
+from leaderboard.models import LanguageModel
 
 ATTEMPTS = 100
 
@@ -91,15 +91,7 @@ def read_model(slug: str, at: datetime.datetime, *, is_staff: bool = False) -> M
 
 def _cells_of(slug: str, at: datetime.datetime) -> list[Cell]:
     """Return a model's cells, ranked within the whole columns that they stand in."""
-    release = latest_release()
-    if release is None:
-        return []
-    own = release.cells.filter(entrant__model__slug=slug)
-    columns = {
-        "problem__in": Problem.objects.filter(pk__in=own.values("problem")),
-        "gpu__in": own.order_by().values("gpu").distinct(),
-    }
-    return [cell for cell in read_cells(release, at, **columns) if cell.entrant.model_slug == slug]
+    return [cell for cell in read_cells(latest_release(), at) if cell.entrant.model_slug == slug]
 
 
 def _line(cells: list[Cell]) -> ModelLine:

@@ -89,7 +89,7 @@ def read_problem(deck_id: str, problem_id: str, at: datetime.datetime) -> Proble
     if deck is None or problem is None:
         return None
     release = latest_release()
-    cells = read_cells(release, at, deck=deck_id, problem__slug=problem_id)
+    cells = read_cells(release, at, deck=deck_id, problem=problem_id)
     timings = _timings(release, deck_id, problem_id)
     by_gpu = {gpu: [cell for cell in cells if cell.gpu == gpu] for gpu in deck.gpus}
     return ProblemView(

@@ -24,7 +24,7 @@ class Standing:
 def read_standing(view: RunView, at: datetime.datetime) -> Standing | None:
     """Return a run's place on its board, or None where its entrant has no cell there; three queries."""
     run = view.summary
-    column = read_cells(latest_release(), at, deck=run.deck, gpu=run.gpu, problem__slug=run.problem)
+    column = read_cells(latest_release(), at, deck=run.deck, gpu=run.gpu, problem=run.problem)
     cell = next((cell for cell in column if cell.entrant.slug == run.entrant.slug), None)
     if cell is None:
         return None

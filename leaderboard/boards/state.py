@@ -21,6 +21,8 @@ _SOURCES = (
     "grading/*.py",
     "grading/integrity/*.py",
     "grading/**/*.toml",
+    "templates/**/*.html",
+    "docs/*.md",
 )
 
 

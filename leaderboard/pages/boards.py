@@ -3,25 +3,25 @@
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from leaderboard.boards import read_board
 from leaderboard.boards.filters import filter_board
 from leaderboard.boards.home import leaders_of, read_home
 from leaderboard.boards.slices import cut
 from leaderboard.boards.withheld import count_reasons
+from leaderboard.pages.public import public_page
 from leaderboard.pages.query import text_filters
 
 FILTERS = ("lab", "harness", "sort", "show", "start")
 
 
-@require_safe
+@public_page
 def home(request: HttpRequest) -> HttpResponse:
     """Show every board at a glance."""
     return render(request, "home.html", {"home": read_home(timezone.now())})
 
 
-@require_safe
+@public_page
 def board(request: HttpRequest, deck: str, gpu: str) -> HttpResponse:
     """Show one board as a matrix of entrants by problems."""
     filters = text_filters(request, FILTERS)

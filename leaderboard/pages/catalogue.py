@@ -3,23 +3,24 @@
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
+from leaderboard.boards.baselines import list_baselines
 from leaderboard.boards.gpus import list_gpus, read_gpu
 from leaderboard.boards.language_models import list_models, read_model
 from leaderboard.boards.problems import list_problems, read_problem
 from leaderboard.boards.slices import cut
-from leaderboard.charts import roofline_chart
+from leaderboard.pages.charts import charts_of
+from leaderboard.pages.public import public_page
 from leaderboard.pages.query import is_staff, text_filters
 
 
-@require_safe
+@public_page
 def model_list(request: HttpRequest) -> HttpResponse:
     """List the models with results."""
     return render(request, "models.html", {"models": list_models(timezone.now())})
 
 
-@require_safe
+@public_page
 def model(request: HttpRequest, slug: str) -> HttpResponse:
     """Show one model's passport."""
     found = read_model(slug, timezone.now(), is_staff=is_staff(request))
@@ -28,13 +29,13 @@ def model(request: HttpRequest, slug: str) -> HttpResponse:
     return render(request, "model.html", {"model": found})
 
 
-@require_safe
+@public_page
 def problem_list(request: HttpRequest) -> HttpResponse:
     """List the problems of every deck."""
     return render(request, "problems.html", {"decks": list_problems(timezone.now())})
 
 
-@require_safe
+@public_page
 def problem(request: HttpRequest, deck: str, problem: str) -> HttpResponse:
     """Show one problem: what is asked, its shapes and floors, and its standings."""
     found = read_problem(deck, problem, timezone.now())
@@ -42,19 +43,24 @@ def problem(request: HttpRequest, deck: str, problem: str) -> HttpResponse:
         raise Http404("no such problem")
     start = text_filters(request, ("start",))["start"]
     sections = [
-        (standing, roofline_chart(found.problem, standing), cut([*standing.ranked, *standing.others], start))
+        {
+            "standing": standing,
+            "part": cut([*standing.ranked, *standing.others], start),
+            "baselines": list_baselines(standing),
+            "charts": charts_of(found, standing).items(),
+        }
         for standing in found.standings
     ]
     return render(request, "problem.html", {"view": found, "problem": found.problem, "sections": sections})
 
 
-@require_safe
+@public_page
 def gpu_list(request: HttpRequest) -> HttpResponse:
     """List the GPUs."""
     return render(request, "gpus.html", {"gpus": list_gpus(timezone.now())})
 
 
-@require_safe
+@public_page
 def gpu(request: HttpRequest, key: str) -> HttpResponse:
     """Show one GPU's peak tables and boards."""
     found = read_gpu(key, timezone.now())

@@ -3,16 +3,16 @@
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from leaderboard.boards.method import list_rules, read_method
 from leaderboard.boards.releases import list_releases, read_release
 from leaderboard.boards.slices import cut
 from leaderboard.boards.withheld import read_withheld
+from leaderboard.pages.public import public_page
 from leaderboard.pages.query import text_filters
 
 
-@require_safe
+@public_page
 def withheld(request: HttpRequest) -> HttpResponse:
     """List every cell whose score is not shown, with its reasons."""
     filters = text_filters(request, ("board", "reason", "status", "start"))
@@ -21,13 +21,13 @@ def withheld(request: HttpRequest) -> HttpResponse:
     return render(request, "withheld.html", context)
 
 
-@require_safe
+@public_page
 def release_list(request: HttpRequest) -> HttpResponse:
     """List the releases."""
     return render(request, "releases.html", {"releases": list_releases()})
 
 
-@require_safe
+@public_page
 def release(request: HttpRequest, number: int) -> HttpResponse:
     """Show one release and what it changed."""
     found = read_release(number, timezone.now()) if number < 2**31 else None
@@ -37,7 +37,7 @@ def release(request: HttpRequest, number: int) -> HttpResponse:
     return render(request, "release.html", {"view": found, "release": found.release, "part": part})
 
 
-@require_safe
+@public_page
 def methodology(request: HttpRequest) -> HttpResponse:
     """Show the rules and how scores are made."""
     return render(request, "methodology.html", {"rules": list_rules(), "method": read_method()})

@@ -1,24 +1,24 @@
-"""The list of runs, one run, and its files."""
+"""The list of runs, and one run."""
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_safe
 
 from leaderboard.boards import read_run
 from leaderboard.boards.arithmetic import read_arithmetic
-from leaderboard.boards.files import open_paths, read_text
+from leaderboard.boards.files import open_paths
 from leaderboard.boards.filters import run_choices
 from leaderboard.boards.run_pages import read_page
 from leaderboard.boards.standing import read_standing
 from leaderboard.boards.timeline import read_timeline
 from leaderboard.charts import shape_chart
+from leaderboard.pages.public import public_page
 from leaderboard.pages.query import is_staff, text_filters
 
 FILTERS = ("q", "deck", "gpu", "problem", "model", "harness", "effort", "verdict", "status", "after")
 
 
-@require_safe
+@public_page
 def run_list(request: HttpRequest) -> HttpResponse:
     """List the runs that match; the address holds the whole state."""
     filters, staff, now = text_filters(request, FILTERS), is_staff(request), timezone.now()
@@ -31,7 +31,7 @@ def run_list(request: HttpRequest) -> HttpResponse:
     return render(request, "runs.html", context)
 
 
-@require_safe
+@public_page
 def run(request: HttpRequest, deck: str, gpu: str, run_id: str) -> HttpResponse:
     """Show everything about one run; what is not a result stands in its evidence block only."""
     now, staff = timezone.now(), is_staff(request)
@@ -49,15 +49,3 @@ def run(request: HttpRequest, deck: str, gpu: str, run_id: str) -> HttpResponse:
         "paths": open_paths(view, is_staff=staff),
     }
     return render(request, "run.html", context)
-
-
-@require_safe
-def run_file(request: HttpRequest, deck: str, gpu: str, run_id: str, path: str) -> HttpResponse:
-    """Show one file of a run with an anchor per line. A withheld run's files hold its score: staff only."""
-    staff = is_staff(request)
-    view = read_run(deck, gpu, run_id, timezone.now(), is_staff=staff)
-    is_open = view is not None and path in open_paths(view, is_staff=staff)
-    text = read_text(view, path) if view is not None and is_open else None
-    if view is None or text is None:
-        raise Http404("no such file, or it is not public")
-    return render(request, "file.html", {"view": view, "run": view.summary, "file": text})

@@ -36,6 +36,7 @@ def absent(why: str = "not known") -> SafeString:
     return format_html('<span class="absent" title="{}">—</span>', why)
 
 
+@register.filter
 def is_number(value: Any) -> bool:
     """Tell whether a value can be shown as a number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -81,6 +82,14 @@ def significant(value: float | None, digits: int = 4) -> str:
         return "0"
     places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:,.{min(places, _MAX_DECIMALS)}f}"
+
+
+@register.filter
+def figure(value: float | str | None) -> str:
+    """Return a value of a chart's table: a number with four significant digits, a text as it is."""
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) else significant(value)
 
 
 @register.filter
@@ -171,7 +180,7 @@ def state(thing: Any) -> str:
 
 @register.filter
 def weightiest(reasons: Iterable[Any]) -> list[Any]:
-    """Return reasons with what merely waits for a person last."""
+    """Return reasons with what merely waits for a person last, also those that an old release holds in another order."""
     return sorted(reasons, key=lambda reason: reason.code in PENDING_CODES)
 
 
@@ -233,6 +242,12 @@ def width(share: float | None, full: float = 100) -> str:
     """Return a share of 1 as a length for an SVG attribute, held between nothing and full."""
     bounded = min(max(share, 0.0), 1.0) if is_number(share) and share is not None else 0.0
     return f"{bounded * full:.2f}"
+
+
+@register.filter
+def before(text: str, ending: str) -> str:
+    """Return an address without its ending."""
+    return text.removesuffix(ending)
 
 
 @register.filter

@@ -9,8 +9,9 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 import pytest
 from django.contrib.auth.models import User
 from django.core.cache import cache
+from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
 from django.utils import timezone
 
 from leaderboard import publishing, tokens
@@ -97,6 +98,8 @@ def served(db: None, settings) -> Iterator[str]:
 
     thread = threading.Thread(target=serve, daemon=True)
     shared.inc_thread_sharing()
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
@@ -104,6 +107,8 @@ def served(db: None, settings) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+        for signal in (request_started, request_finished):
+            signal.connect(close_old_connections)
         shared.dec_thread_sharing()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from django.db import OperationalError
+from django.http import HttpResponse
 from django.test import Client
 from django.utils.http import http_date
 
@@ -21,6 +22,13 @@ CELLS = "/api/v1/cells"
 SORTS = ["id", "-id", "score", "-score", "rank", "-share_of_best", "model", "-run_id"]
 
 
+def read_head(client: Client, address: str, headers: dict[str, str] | None = None) -> HttpResponse:
+    """Return the answer to HEAD, read to its end, which closes it."""
+    response = client.head(address, headers=headers)
+    body_of(response)
+    return response
+
+
 def test_an_unchanged_answer_is_304_and_reads_no_cell(site: Site, client: Client, django_assert_num_queries) -> None:
     first = client.get(CELLS)
     with django_assert_num_queries(1):
@@ -33,10 +41,10 @@ def test_a_withdrawal_changes_the_validator_at_once_also_of_a_pinned_release(
     site: Site, client: Client, act: Act
 ) -> None:
     addresses = [CELLS, f"{CELLS}?release=1", "/api/v1/cells.csv", "/api/v1/releases/1/archive.tar.gz", "/feed.xml"]
-    before = {address: client.head(address)["ETag"] for address in addresses}
+    before = {address: read_head(client, address)["ETag"] for address in addresses}
     publishing.withdraw(site["published"], act)
     for address in addresses:
-        assert client.head(address, headers={"If-None-Match": before[address]}).status_code == 200
+        assert read_head(client, address, {"If-None-Match": before[address]}).status_code == 200
     cell = client.get(f"{CELLS}/{site.cell('published')}?release=1").json()
     assert (cell["status"], cell["score"], cell["audit"]["summary"]) == ("withheld", None, None)
 
@@ -75,7 +83,7 @@ def test_a_date_validates_only_after_its_second_has_passed(site: Site, client: C
 def test_head_has_the_headers_of_get_and_no_body(site: Site, client: Client) -> None:
     for address in (CELLS, "/api/v1/cells.ndjson", "/api/v1/releases/1/archive.tar.gz", "/feed.xml"):
         get, head = client.get(address), client.head(address)
-        get.close()
+        body_of(get)
         ignored = {"RateLimit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Content-Security-Policy"}
         kept = [{k: v for k, v in response.items() if k not in ignored} for response in (get, head)]
         assert kept[0] == kept[1]

@@ -140,8 +140,9 @@ def _assess(run: Run, index: int) -> Assessment:
     score = 0.1 + index / (2 * CELLS)
     return Assessment(
         run=run, score=score, score_low=score - 1e-5, score_high=score + 1e-5, shapes=[], standing="eligible",
-        blockers=[], waived=[], method_version="1", problem_version="1", peak_version=load_gpus()["H200"].current.version,
-        evidence_digest="e", evidence={}, input_digest="i", verdict="clean",
+        blockers=[], waived=[], method_version="1", problem_version="1",
+        peak_version=load_gpus()["H200"].current.version, evidence_digest="e", evidence={},
+        input_digest="i", verdict="clean",
     )  # fmt: skip
 
 
@@ -216,7 +217,8 @@ def _measure_copy() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE TEMP TABLE bench_line AS SELECT 'hard' deck, 'H200' gpu, 'run_' || (i / 200) run_id, "
-            "'problem' problem, 'entrant' entrant, 'benchmark.log' file, (i % 5)::text shape, 'solution' variant, 'trial' source, "
+            "'problem' problem, 'entrant' entrant, 'benchmark.log' file, (i % 5)::text shape, "
+            "'solution' variant, 'trial' source, "
             '\'[{"quantity": "ms", "text": "0.050000", "line": 1}, {"quantity": "gbps", "text": "1000.125", '
             '"line": 1}]\' readings FROM generate_series(1, 1000000) i'
         )

@@ -8,8 +8,9 @@ import pytest
 
 from grading.integrity import RULES, Context, judge, may_publish_transcript, severity_of
 from grading.integrity.transcripts import BLOCKS_TRANSCRIPT
+from grading.score import METHOD_VERSION
 from tests.factories import make_context
-from tests.rulebook import all_cases
+from tests.rulebook import all_cases, method
 
 SPEAKS, SILENT = all_cases()
 
@@ -83,3 +84,22 @@ def test_a_secret_keeps_the_transcript_back_and_not_the_run() -> None:
     assert all(RULES[code].severity != "block" for code in BLOCKS_TRANSCRIPT)
     assert not may_publish_transcript(["audit.missing", "transcript.secret"])
     assert may_publish_transcript(["audit.missing"])
+
+
+def test_the_method_explains_every_rule_and_has_the_method_s_version() -> None:
+    assert method.PATH.read_text().startswith(f"# Method (version {METHOD_VERSION})\n")
+    assert method.current() == method.paragraphs()
+
+
+def test_the_catalogue_table_names_every_entry_once_and_only_known_codes() -> None:
+    rows = [row.split("|") for row in method.PATH.read_text().splitlines() if re.match(r"\| [ASHV]\d", row)]
+    wanted = [
+        f"{group}{number}"
+        for group, last in (("A", 12), ("S", 11), ("H", 7), ("V", 18))
+        for number in range(1, last + 1)
+    ]
+    assert [row[1].strip() for row in rows] == wanted
+    codes = {code for row in rows for code in re.findall(r"`([a-z_.]+)`", row[3])}
+    assert codes <= set(RULES)
+    rest = set(RULES) - codes
+    assert all(code.startswith(("lead.", "verification.", "transcript.")) or code in {"gpu.ambiguous"} for code in rest)

@@ -16,8 +16,8 @@ from grading.conduct import deeds_of, find_secrets
 from grading.integrity import judge
 from grading.problem import load_problem
 from grading.source.ctokens import qualified_names, tokens_of
+from grading.source.facts import read_python
 from grading.source.forbidden import find_forbidden
-from grading.source.python import parse_module
 from grading.source.shingles import sketch_source, source_digests
 from grading.transcript import read_transcript
 from tests.factories import make_context, make_record
@@ -100,7 +100,7 @@ def test_a_megabyte_of_one_thing_takes_a_second_at_most(text: str) -> None:
     data = (text * (1 + 1_000_000 // len(text)))[:1_000_000].encode()
     start = time.process_time()
     list(find_forbidden({"solution.py": data}, W4.rules))
-    parse_module.cache_clear()
+    read_python.cache_clear()
     assert time.process_time() - start < 6
 
 

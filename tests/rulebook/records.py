@@ -75,6 +75,31 @@ def dated(stamp: str) -> Context:
     return run(key=key)
 
 
+def two_devices(index: int | None) -> Context:
+    return run(device_name="NVIDIA H200, NVIDIA RTX 3090", regrade=Regrade(gpu_index=index))
+
+
+def ended(hour: int, log: str) -> Context:
+    """A regrade at noon, of a run that ended at an hour of that day; when it arrived is not known."""
+    context = regraded(log)
+    return make_context(msgspec.structs.replace(context.record, finished_at=AT.replace(hour=hour)))
+
+
+def verified_source(outcome: str, digest: str) -> Context:
+    record = make_record(
+        files=(ArchiveFile("solution.py", "1" * 64, 9, "solution"), ArchiveFile("x", "3" * 64, 9, "other"))
+    )
+    return make_context(record, verifications=(Verification(outcome, solution_digest=digest),))
+
+
+def verified_ms(score: float) -> Context:
+    metric = msgspec.structs.replace(W4.metric, kind="ms", higher_is_better=False)
+    problem = msgspec.structs.replace(W4, metric=metric)
+    record = make_record()
+    found = recompute(record, problem, "H200", load_gpus()["H200"].current)
+    return make_context(record, problem=problem, score=found, verifications=(Verification("passed", exact(score)),))
+
+
 OWN = headline_of(make_benchmark(W4))
 FP8_LOG = make_benchmark(FP8, "RTX_PRO_6000", make_times(FP8, 0.5))
 FP8_RUN = make_record(FP8, "RTX_PRO_6000", FP8_LOG)
@@ -189,7 +214,18 @@ def usage(**fields: object) -> Context:
     return run(usage=Usage(**fields), elapsed_seconds=10)
 
 
+SPEAKS += [
+    ("gpu.ambiguous", "a regrade without an index", lambda: two_devices(None)),
+    ("regrade.incomplete", "before the run ended", lambda: ended(13, make_benchmark(W4, with_events=False))),
+    ("score.differs_from_log", "another speed-up", lambda: with_log("speedup: 2.0000\n", score_text="1.5")),
+    ("verification.failed", "this very source", lambda: verified_source("failed", "1" * 64)),
+    ("verification.slower", "milliseconds, where less is better", lambda: verified_ms(1000.0)),
+    ("verification.stale", "another source", lambda: verified_source("passed", "2" * 64)),
+]
 SILENT = [
+    ("regrade.incomplete", "after the run ended", lambda: ended(11, make_benchmark(W4, with_events=False))),
+    ("verification.stale", "this very source", lambda: verified_source("passed", "1" * 64)),
+    ("verification.slower", "milliseconds, and fewer of them", lambda: verified_ms(0.001)),
     ("score.disagrees", "its own score", lambda: scored(OWN)),
     ("score.disagrees", "the same score without its zeros", lambda: scored(OWN.rstrip("0"))),
     ("score.disagrees", "another GPU's peaks", lambda: scored(AS_PCIE)),
@@ -215,7 +251,7 @@ SILENT = [
     ("gpu.mismatch", "the Server edition", lambda: on_gpu(RTX, "RTX_PRO_6000")),
     ("gpu.mismatch", "no name at all", lambda: on_gpu(None)),
     ("gpu.ambiguous", "one device", lambda: on_gpu(H200_NAME)),
-    ("gpu.ambiguous", "two and an index", lambda: regraded(gpu_name="NVIDIA H200, NVIDIA RTX 3090")),
+    ("gpu.ambiguous", "two and an index", lambda: two_devices(0)),
     (
         "gpu.throttled",
         "a cool, steady device",

@@ -196,7 +196,21 @@ def fast(size: int, seconds: int) -> Context:
     return make_context(record, files=context.files)
 
 
+def gated(text: str, is_cheat: bool, problem: object = MEGA) -> Context:
+    """A source of a CUDA deck with what the deck's language gate wrote of it."""
+    context = source(text, problem)
+    said = b'{"triton_cheat": true}' if is_cheat else b'{"triton_cheat": false}'
+    return make_context(context.record, files={**context.files, "cuda_language.json": said})
+
+
+SILENT += [
+    ("source.label_disagrees", "a cheat that the gate named", lambda: gated("import triton\n", True)),
+    ("source.label_disagrees", "no Triton in it", lambda: gated("import torch\n", False)),
+    ("source.label_disagrees", "a deck of any language", lambda: gated("import triton\n", False, W4)),
+]
 SPEAKS += [
+    ("source.label_disagrees", "Triton on a CUDA deck", lambda: gated("import triton\n", False)),
+    ("source.label_disagrees", "eager with Triton", lambda: labelled("eager", "import triton\n")),
     ("lead.forbidden_fallback", "a failed build", lambda: source(FALLBACK)),
     ("lead.written_fast", "forty kilobytes in a minute", lambda: fast(40_000, 60)),
 ]

@@ -1,5 +1,7 @@
 """Cases of rules across runs, through the index that finds neighbours."""
 
+import msgspec
+
 from grading.hardware import load_gpus
 from grading.integrity import Context
 from grading.integrity.crossrun import Index, Signature, sign
@@ -93,7 +95,16 @@ SPEAKS = [
     ("timing.contended", "at the same time", lambda: after((busy("G", 1), A), (busy("G", 1), B))),
     ("timing.contended", "also for the earlier one", lambda: before((busy("G", 1), A), (busy("G", 1), B))),
 ]
+
+
+def baseline() -> Context:
+    context = after((run(kernel(1)), A), (run(kernel(1), 0.06), B))
+    record = msgspec.structs.replace(context.record, model="pytorch-eager")
+    return make_context(record, files=context.files, neighbours=context.neighbours)
+
+
 SILENT = [
+    ("source.duplicate", "one of our own baselines", baseline),
     ("source.duplicate", "two sources", lambda: after((run(kernel(1)), A), (run(kernel(2), 0.06), B))),
     ("source.duplicate", "the original of a copy", lambda: before((run(kernel(1)), A), (run(kernel(1), 0.06), B))),
     (

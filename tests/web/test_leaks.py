@@ -117,6 +117,8 @@ def values_for(runs: dict[str, Run]) -> dict[str, list[str]]:
         "app_label": ["leaderboard"],
         "url": ["x"],
         "rest": ["no-such-route"],
+        "kind": ["roofline", "frontier", "spread"],
+        "ending": ["svg", "csv", "json"],
     }
 
 
@@ -161,7 +163,7 @@ def without_evidence(address: str, content: bytes, run: Run) -> bytes:
     return json.dumps(data).encode()
 
 
-QUERIES = ["", "?release=1", "?release=2", "?sort=07_w4a16_gemm", "?status=withheld", "?q=held"]
+QUERIES = ["", "?a=held&b=withdrawn&board=hard/H200", "?release=1", "?release=2", "?sort=07_w4a16_gemm", "?status=withheld", "?q=held"]
 
 
 @pytest.mark.parametrize("reader", ["stranger", "auditor without a right to decide"])

@@ -1,92 +1,12 @@
-"""Charts: one function gives typed data, the template draws it as a small SVG that reads without JavaScript."""
+"""The roofline of a problem on a GPU: the best published rate on each shape under the roof of current peaks."""
 
 import math
 from dataclasses import dataclass
 
 from grading.hardware import PeakTable, load_gpus
 from grading.problem import Problem
-from leaderboard.boards.arithmetic import Arithmetic
 from leaderboard.boards.problems import Standings
-
-LEFT, RIGHT, TOP, ROW, BAR = 8.0, 712.0, 26.0, 44.0, 14.0
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """One line of an axis, with its label."""
-
-    x: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShapeBar:
-    """One shape: what the run reached and what the floor allows, as shares of the ceiling."""
-
-    label: str
-    y: float
-    width: float
-    low: float
-    high: float
-    value: float
-    attainable: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ShapeChart:
-    """Per-shape values as bars against the ceiling; `summary` says in words what it shows."""
-
-    bars: tuple[ShapeBar, ...]
-    ticks: tuple[Tick, ...]
-    height: float
-    unit: str
-    summary: str
-
-
-def shape_chart(arithmetic: Arithmetic) -> ShapeChart | None:
-    """Return the chart of a run's shapes, or None where fewer than two shapes have a value."""
-    rows = [row for row in arithmetic.shapes if row.value is not None and row.value[0] is not None]
-    if len(rows) < 2:
-        return None
-    top = _ceiling(max(row.value[2] or row.value[0] or 0.0 for row in rows if row.value))
-    scale = (RIGHT - LEFT) / top
-    bars = []
-    for position, row in enumerate(rows):
-        value, low, high = row.value or (0.0, None, None)
-        value = value or 0.0
-        share = row.share_of_attainable[0] if row.share_of_attainable else None
-        attainable = value / share if share else None
-        bars.append(
-            ShapeBar(
-                label=row.label,
-                y=TOP + position * ROW,
-                width=value * scale,
-                low=LEFT + (low if low is not None else value) * scale,
-                high=LEFT + (high if high is not None else value) * scale,
-                value=value,
-                attainable=LEFT + attainable * scale if attainable and attainable <= top else None,
-            )
-        )
-    return ShapeChart(tuple(bars), _ticks(top, scale), TOP + len(bars) * ROW + 4, arithmetic.unit, _summary(bars))
-
-
-def _ceiling(highest: float) -> float:
-    """Return a round end of the axis: 1 where all values are fractions near enough to it, else just above."""
-    for end in (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0):
-        if highest <= end:
-            return end
-    return highest * 1.1
-
-
-def _ticks(top: float, scale: float) -> tuple[Tick, ...]:
-    return tuple(Tick(LEFT + top * part / 4 * scale, f"{top * part / 4:g}") for part in range(5))
-
-
-def _summary(bars: list[ShapeBar]) -> str:
-    best, worst = max(bars, key=lambda bar: bar.value), min(bars, key=lambda bar: bar.value)
-    return (
-        f"{len(bars)} shapes. Best: {best.label} with {best.value:.4g}. Weakest: {worst.label} with {worst.value:.4g}."
-    )
+from leaderboard.charts.common import Plot, Table, Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +24,10 @@ class RoofPoint:
     text_x: float
     text_y: float
     share_of_roof: float
+    shape: str
+    intensity: float
+    rate: float
+    ceiling: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +45,36 @@ class RooflineChart:
     right: int = 606
     top: int = 22
     bottom: int = 274
+    title: str = "Roofline"
+    template: str = "_svg_roofline.html"
+    corners: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def table(self) -> Table:
+        """The same as numbers."""
+        columns = ("number", "shape", "operations per byte", "TFLOPS", "roof TFLOPS", "share of roof")
+        rows = ((p.number, p.shape, p.intensity, p.rate, p.ceiling, p.share_of_roof) for p in self.points)
+        return Table(columns, tuple(rows))
+
+    @property
+    def plot(self) -> Plot:
+        """The same for Plotly."""
+        roof = {
+            "type": "scatter", "mode": "lines", "name": "roof", "x": [x for x, _ in self.corners],
+            "y": [y for _, y in self.corners], "line": {"color": "token:ink", "width": 2},
+        }  # fmt: skip
+        points = {
+            "type": "scatter", "mode": "markers+text", "name": "best published",
+            "x": [p.intensity for p in self.points],
+            "y": [p.rate for p in self.points], "text": [str(p.number) for p in self.points],
+            "hovertext": [p.label for p in self.points], "hoverinfo": "text", "textposition": "top center",
+            "marker": {"color": "token:needle", "size": 11},
+        }  # fmt: skip
+        layout = {
+            "xaxis": {"type": "log", "title": {"text": "operations per byte, nominal"}},
+            "yaxis": {"type": "log", "title": {"text": "TFLOPS"}},
+        }
+        return {"data": [roof, points], "layout": layout}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +107,9 @@ def roofline_chart(problem: Problem, standing: Standings) -> RooflineChart | Non
     ridge = peak * 1e3 / bandwidth
     axes = _axes([ridge, *(x for _, x, _ in found)], [peak, *(y for _, _, y in found)])
     points = tuple(_roof_point(index, x, y, problem, table, axes) for index, x, y in found)
-    return RooflineChart(points, _roof(peak, bandwidth, ridge, axes), *_log_ticks(axes), _roof_summary(points, problem))
+    corners = _corners(peak, bandwidth, ridge, axes)
+    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in (axes.place(*corner) for corner in corners))
+    return RooflineChart(points, path, *_log_ticks(axes), _roof_summary(points, problem), corners=corners)
 
 
 def _axes(intensities: list[float], rates: list[float]) -> _Axes:
@@ -180,18 +136,17 @@ def _roof_point(
         text_x=x + aside_x,
         text_y=y + aside_y,
         share_of_roof=rate / ceiling,
+        shape=problem.shape_label(index),
+        intensity=intensity,
+        rate=rate,
+        ceiling=ceiling,
     )
 
 
-def _roof(peak: float, bandwidth: float, ridge: float, axes: _Axes) -> str:
-    """Return the roof as a path, cut at the edges of the drawing."""
+def _corners(peak: float, bandwidth: float, ridge: float, axes: _Axes) -> tuple[tuple[float, float], ...]:
+    """Return the corners of the roof, cut at the edges of the drawing."""
     first = max(10.0 ** axes.x[0], 10.0 ** axes.y[0] * 1e3 / bandwidth)
-    corners = [
-        axes.place(first, first * bandwidth / 1e3),
-        axes.place(ridge, peak),
-        axes.place(10.0 ** axes.x[1], peak),
-    ]
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in corners)
+    return (first, first * bandwidth / 1e3), (ridge, peak), (10.0 ** axes.x[1], peak)
 
 
 def _log_ticks(axes: _Axes) -> tuple[tuple[Tick, ...], tuple[Tick, ...]]:
