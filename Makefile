@@ -8,7 +8,7 @@ ARCHIVE ?= leaderboard/demo
 DEMO_VAR ?= var/demo
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench screenshots clean
 
 $(VENV)/web.done: leaderboard/requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version)'
@@ -37,6 +37,10 @@ lint: $(VENV)/all.done
 
 bench: $(VENV)/all.done
 	$(BIN)/python -m tests.bench
+
+# Every kind of page at three widths in both themes, from the demo archive, into var/screenshots.
+screenshots: $(VENV)/all.done
+	$(BIN)/python -m tests.tools.screenshots
 
 clean:
 	rm -rf $(VENV) var .pytest_cache .mypy_cache .ruff_cache

@@ -167,7 +167,14 @@ def _judge_end(taken: PassEvidence) -> Iterator[Fired]:
 
 
 def _judge_calls(taken: PassEvidence, index: int, shape: ShapeEvidence) -> Iterator[Fired]:
-    """Yield one item per rule, with the count of calls that broke it and the first of them in words."""
+    """Yield one item per rule, with the count of calls that broke it and the first of them in words.
+
+    A solution that raises in every call does not run on this device; one that raises in some is wrong in those.
+    """
+    if shape.calls and all(call.fault == "raised" for call in shape.calls):
+        message = f"every call raised: {shape.calls[0].fault_text}"
+        yield Fired(rule="grade.raised", word="inconclusive", message=message, in_pass=taken.number, shape=index)
+        return
     found: dict[str, list[tuple[Call, Word, str]]] = {}
     for call in shape.calls:
         for rule, word, message in _faults(call):
@@ -247,7 +254,7 @@ def _settle_integrity(fired: list[Fired], passes: list[PassEvidence]) -> list[Fi
     for item in fired:
         if item.word == "integrity":
             agreeing.setdefault(item.rule, set()).add(item.in_pass)
-    faulted = {taken.number for taken in passes if taken.ended == "died" and taken.signal is not None}
+    faulted = {t.number for t in passes if t.ended == "device" or (t.ended == "died" and t.signal is not None)}
     if "P9.input_written" in agreeing:
         agreeing["P9.input_written"] |= faulted
     seen = {(item.rule, item.word, item.shape, item.in_pass) for item in fired}

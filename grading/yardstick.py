@@ -2,7 +2,7 @@
 
 Work is in floating-point operations and bytes per call, times are in milliseconds, peaks in TFLOPS and GB/s. The
 nominal formulas are the deck's and decide the score; the floor is what no correct kernel can avoid (bytes at peak
-bandwidth, operations at the peak of the declared dtype, whichever takes longer) and decides what is physically possible.
+bandwidth, operations at the peak of the declared dtype, whichever takes longer) and decides what is possible at all.
 
 Source: docs/method.md "Roofline" and "Floors".
 """

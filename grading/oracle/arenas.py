@@ -1,7 +1,7 @@
 """Oracle side of the arenas: memory that it owns and the worker maps.
 
 On ``cpu`` a memory file, sealed so that no later mapping of it can write, where its contents are the candidate's input.
-On ``cuda`` memory of the driver's virtual-memory interface, exported as a descriptor; see `grading.oracle.cudaarena`.
+On ``cuda`` memory of the driver's virtual-memory interface, exported as a descriptor; see `grading.worker.cudavmm`.
 """
 
 import fcntl
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-_ADD_SEALS, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 1033, 2, 4, 16
+_ADD_SEALS, _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 1033, 1, 2, 4, 16
+_LINE_BYTES, _HELD_ONE_IN, _DECOY = 128, 256, 0x2A
 
 
 class OracleArena:
@@ -27,24 +28,52 @@ class OracleArena:
 
         self.bytes = like.numel() * like.element_size()
         self._mapping: Any = None
+        self._held: Tensor | None = None
         if device == "cpu":
             self.arena_bytes = max(self.bytes, mmap.PAGESIZE)
             self.descriptor = os.memfd_create("arena", os.MFD_ALLOW_SEALING)
             os.fchmod(self.descriptor, 0o600)
             os.ftruncate(self.descriptor, self.arena_bytes)
             self._mapping = mmap.mmap(self.descriptor, self.arena_bytes)
-            seals = _SEAL_SHRINK | _SEAL_GROW | (0 if writable else _SEAL_FUTURE_WRITE)
+            seals = _SEAL_SEAL | _SEAL_SHRINK | _SEAL_GROW | (0 if writable else _SEAL_FUTURE_WRITE)
             fcntl.fcntl(self.descriptor, _ADD_SEALS, seals)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 flat = torch.frombuffer(self._mapping, dtype=torch.uint8, count=self.bytes)
         else:
-            from grading.oracle.cudaarena import export_arena
+            from grading.worker.cudavmm import export_memory, wrap_bytes
 
-            self.descriptor, self.arena_bytes, flat = export_arena(self.bytes, device)
+            self.descriptor, mapped = export_memory(self.bytes, int(device.partition(":")[2] or 0))
+            self.arena_bytes = mapped.size
+            flat = wrap_bytes(mapped, self.bytes, device)
         self.flat = flat
         self.tensor = flat.view(like.dtype).reshape(like.shape)
         self.writable = writable
+
+    def hold_back(self, content: "Tensor") -> None:
+        """Write content of which lines are still wrong: all of them on a processor, one in 256 at random on a GPU."""
+        import torch
+
+        flat = _bytes(content)
+        lines = max(1, self.bytes // _LINE_BYTES)
+        if self._mapping is not None or lines == 1:
+            self._held = None
+            self.flat.copy_(flat ^ _DECOY)
+            return
+        self.flat.copy_(flat)
+        self._held = torch.randint(lines, (max(1, lines // _HELD_ONE_IN),), device=flat.device)
+        table = self.flat[: lines * _LINE_BYTES].view(lines, _LINE_BYTES)
+        table[self._held] = flat[: lines * _LINE_BYTES].view(lines, _LINE_BYTES)[self._held] ^ _DECOY
+
+    def complete(self, content: "Tensor") -> None:
+        """Put right what `hold_back` left wrong. So few lines do not warm the cache that was flushed in between."""
+        flat = _bytes(content)
+        if self._held is None:
+            self.flat.copy_(flat)
+            return
+        lines = self.bytes // _LINE_BYTES
+        table = self.flat[: lines * _LINE_BYTES].view(lines, _LINE_BYTES)
+        table[self._held] = flat[: lines * _LINE_BYTES].view(lines, _LINE_BYTES)[self._held]
 
     def describe(self) -> dict[str, Any]:
         """Return what the worker needs to map it."""
@@ -62,3 +91,9 @@ class OracleArena:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def _bytes(tensor: "Tensor") -> "Tensor":
+    import torch
+
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from grading.oracle.exactcases import exact_case_of
 from grading.oracle.secret import Secret
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Source:
 
     def draw(self, kind: str, name: str, index: int) -> Content:
         """Return new content of a kind. Raises KeyError for a case that the problem does not have."""
+        import torch
+
         label = f"{self.prefix}/{kind}/{name}/{index}"
         inputs = self._nominal(label)
         if kind == "nominal":
@@ -58,19 +61,21 @@ class Source:
         rng = self.secret.rng(label + "/case")
         if kind == "exact":
             state = {key: value.clone() for key, value in state_of(self.model).items()}
-            made: tuple[dict[str, Tensor], list[Tensor]] = self.reference.exact_case(state, inputs, rng)
+            made: tuple[dict[str, Tensor], list[Tensor]] = exact_case_of(self.problem, self.reference)(
+                state, inputs, rng
+            )
             return Content(made[1], made[0], is_exact=True)
         if kind == "camouflage" and hasattr(self.reference, "camouflaged_cases"):
             return Content(_named(self.reference.camouflaged_cases(inputs, rng), name))
-        with quiet_seeds(self.secret.seed(label + "/case")):
+        with quiet_seeds(self.secret.seed(label + "/case")), torch.device(self.device):
             case = _named(self.reference.structural_cases([tensor.clone() for tensor in inputs], rng), name)
         return Content(case if kind == "structural" else _hide_rows(inputs, case, rng))
 
     def _nominal(self, label: str) -> "list[Tensor]":
         import torch
 
-        large = bool(getattr(self.reference, "LARGE_INPUTS", False)) and self.device != "cpu"
-        with quiet_seeds(self.secret.seed(label)), torch.device(self.device if large else "cpu"):
+        # Drawn on the device: another stream of the same distribution, and the only one that is fast enough there.
+        with quiet_seeds(self.secret.seed(label)), torch.device(self.device):
             return [tensor.to(self.device) for tensor in self.reference.get_inputs()]
 
     def _stress(self, inputs: "list[Tensor]", scale: Mapping[str, float]) -> Content:
@@ -82,8 +87,8 @@ class Source:
 
 def case_names(source: Source) -> dict[str, list[str]]:
     """Return the names of the structural and camouflaged cases, and of the exact one, that a problem has."""
-    reference, inputs, found = source.reference, source._nominal("names"), {"structural": [], "camouflage": []}
-    names: dict[str, list[str]] = dict(found)
+    reference, inputs = source.reference, source._nominal("names")
+    names: dict[str, list[str]] = {"structural": [], "camouflage": []}
     if hasattr(reference, "structural_cases"):
         cases = reference.structural_cases([tensor.clone() for tensor in inputs], random.Random(0))
         names["structural"] = [name for name, _ in cases]
@@ -91,7 +96,7 @@ def case_names(source: Source) -> dict[str, list[str]]:
         names["camouflage"] = [name for name, _ in reference.camouflaged_cases(inputs, random.Random(0))]
     elif _has_free_rows(source) and inputs[0].shape[0] >= 2:
         names["camouflage"] = names["structural"]
-    names["exact"] = ["whole_numbers"] if hasattr(reference, "exact_case") else []
+    names["exact"] = ["whole_numbers"] if exact_case_of(source.problem, reference) else []
     return names
 
 
@@ -126,7 +131,7 @@ def quiet_seeds(seed: int) -> Iterator[None]:
 
     manual_seed = torch.manual_seed
     manual_seed(seed)
-    torch.manual_seed = lambda value: torch.default_generator
+    torch.manual_seed = lambda seed: torch.default_generator
     try:
         yield
     finally:

@@ -2,7 +2,8 @@
 
 An element passes when ``|y - ref| <= share * rms(row of ref) + rtol * |ref|``. The decks' fixed absolute tolerances let
 zeros through wherever outputs are small and reject honest rounding wherever they are large; a share of the row's own
-size does neither. Rows are the last dimension.
+size does neither. Rows are the last dimension; no row counts as smaller than a fiftieth of the whole answer, since
+rounding follows intermediate values that a small row does not show.
 
 The defaults follow from the output's type: a bf16 result carries 2^-9 of its own size per rounding, and honest kernels
 round up to three times. Problems whose honest kernels keep bf16 intermediates have an entry of their own.
@@ -36,7 +37,7 @@ PROBLEMS = {
     "hard/05_topk_bitonic": Gate(1e-5, 1e-5),
     "hard/06_sonic_moe_swiglu": Gate(0.06, 0.03),
 }
-_FLOOR_SHARE = 1e-3
+_FLOOR_SHARE = 0.02
 
 
 class Compared(msgspec.Struct, frozen=True):

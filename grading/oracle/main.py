@@ -11,7 +11,13 @@ from grading.worker.protocol import MAX_TRUSTED_FRAME_BYTES, Channel
 def main(control: int, bell: int, own_bell: int, device: str, pause_seconds: float) -> None:
     """Serve the warden's commands until it hangs up."""
     channel = Channel(socket.socket(fileno=control), MAX_TRUSTED_FRAME_BYTES)
+    import torch
+
     from grading.oracle.session import Oracle
+
+    if device != "cpu":
+        torch.cuda.set_device(device)
+        torch.zeros(1, device=device)
 
     bells = (
         Doorbell(bell, writable=False, pause_seconds=pause_seconds),
@@ -26,6 +32,7 @@ def main(control: int, bell: int, own_bell: int, device: str, pause_seconds: flo
         "prepare": oracle.prepare,
         "judge": oracle.judge,
         "reveal": oracle.reveal,
+        "calibrate": oracle.calibrate,
     }
     channel.send({"event": "hello"})
     while True:

@@ -12,13 +12,16 @@ import msgspec
 from grading.cpushapes import shapes_for
 from grading.evidence import EVIDENCE_SCHEMA, GRADER_VERSION, Evidence, PassEvidence
 from grading.hardware import Gpu
-from grading.problem import Problem
+from grading.problem import Problem, Shape
 from grading.verdict import Verdict, has_integrity_lead, judge
+from grading.warden.gpustate import foreign_processes, read_host
 from grading.warden.intake import take_in
-from grading.warden.onepass import DEADLINES, Deadlines, Job, Pass, is_fault_of_memory
+from grading.warden.onepass import DEADLINES, Job, Pass, is_fault_of_memory
 from grading.warden.oraclehost import OracleHost
 from grading.warden.plan import Effort, effort_of
-from grading.warden.process import LIMITS, Limits
+from grading.warden.process import GPU_LIMITS, LIMITS, Limits
+from grading.warden.talk import Deadlines
+from grading.yardstick import yardstick
 
 Tier = Literal["quick", "full"]
 OnStep = Callable[[str, Pass], None]
@@ -30,6 +33,7 @@ class Request:
 
     reference     the problem's ``reference.py``
     is_exempt     our own baselines, which may use what submissions may not
+    shapes        stand in for the device's own, for tests
     published_ms  by shape, the times that the grade is held against
     """
 
@@ -44,6 +48,7 @@ class Request:
     limits: Limits = LIMITS
     effort: Effort | None = None
     gpu: Gpu | None = None
+    shapes: list[Shape] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,14 +65,16 @@ def grade(request: Request, on_step: OnStep = lambda name, taken: None, host: Or
 
     host  an oracle that already runs and can see the reference; else one is started and ended here
     """
+    foreign = foreign_processes(request.device) if host is None else []
     if host is not None:
-        return _grade(request, on_step, host)
-    with OracleHost(request.device, [request.reference], request.limits) as own:
-        return _grade(request, on_step, own)
+        return _grade(request, on_step, host, foreign)
+    with OracleHost(request.device, [request.reference], _limits(request)) as own:
+        return _grade(request, on_step, own, foreign)
 
 
-def _grade(request: Request, on_step: OnStep, host: OracleHost) -> Grade:
+def _grade(request: Request, on_step: OnStep, host: OracleHost, foreign: list[int]) -> Grade:
     started = datetime.now(UTC).isoformat(timespec="seconds")
+    found = read_host(request.device)
     intake = take_in(request.problem, request.bundle, is_exempt=request.is_exempt)
     job = _make_job(request)
     passes: list[PassEvidence] = []
@@ -75,7 +82,7 @@ def _grade(request: Request, on_step: OnStep, host: OracleHost) -> Grade:
     while not intake.refused and _needs_pass(passes, job.effort):
         writable = bool(passes) and is_fault_of_memory(passes[-1])
         taken = Pass(_varied(job, len(passes)), len(passes) + 1, host, on_step, writable_inputs=writable)
-        passes.append(taken.run())
+        passes.append(msgspec.structs.replace(taken.run(), foreign_processes=foreign))
         outputs.append(taken.output)
     evidence = Evidence(
         schema=EVIDENCE_SCHEMA,
@@ -84,7 +91,8 @@ def _grade(request: Request, on_step: OnStep, host: OracleHost) -> Grade:
         problem_version=request.problem.version,
         reference_digest=hashlib.sha256(request.reference.read_bytes()).hexdigest(),
         device=request.device,
-        device_name="CPU" if request.device == "cpu" else None,
+        device_name="CPU" if request.device == "cpu" else str(found.get("name")),
+        host=found,
         tier=request.tier,
         started_at=started,
         intake=intake,
@@ -112,7 +120,7 @@ def _make_job(request: Request) -> Job:
     return Job(
         problem=problem.key,
         reference=request.reference,
-        shapes=shapes_for(problem, request.device),
+        shapes=request.shapes or shapes_for(problem, request.device),
         stress=[msgspec.structs.asdict(case) for case in problem.check.stress],
         tolerance=problem.check.tolerance,
         bundle=request.bundle,
@@ -120,10 +128,23 @@ def _make_job(request: Request) -> Job:
         effort=effort,
         flush_bytes=0 if request.device == "cpu" else problem.timing.flush_bytes,
         deadlines=request.deadlines,
-        limits=request.limits,
+        limits=_limits(request),
         shows_reference="reference" not in problem.rules.forbidden_imports,
+        floors_ms=_floors(request),
         has_census=effort.has_census or bool(problem.rules.forbidden_calls),
     )
+
+
+def _floors(request: Request) -> tuple[float | None, ...]:
+    """Return the physical floor of each of the problem's own shapes on the request's GPU; nothing on a processor."""
+    if request.device == "cpu" or request.gpu is None or request.shapes is not None:
+        return ()
+    stick = yardstick(request.problem, request.gpu.key, request.gpu.current)
+    return tuple(shape.floor_ms for shape in stick.shapes)
+
+
+def _limits(request: Request) -> Limits:
+    return request.limits if request.device == "cpu" or request.limits != LIMITS else GPU_LIMITS
 
 
 def _varied(job: Job, number: int) -> Job:

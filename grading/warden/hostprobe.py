@@ -62,7 +62,9 @@ def probe_jail() -> Iterator[Finding]:
         sentence = f"candidates get {meaning}" if name in names else f"candidates do not get {meaning}: {lack}"
         yield Finding(f"namespace {name}", name in names, sentence)
     own = report["uid"] != 0 and "uid" not in report["missing"]
-    yield Finding("user", own, "candidates run as a user without rights" if own else "candidates keep the grader's user")
+    yield Finding(
+        "user", own, "candidates run as a user without rights" if own else "candidates keep the grader's user"
+    )
     count = report.get("seccomp")
     refused = f"{count} system calls are refused to candidates" if count else "no system call filter"
     yield Finding("seccomp", count is not None, refused)
@@ -94,7 +96,9 @@ def probe_gpu() -> Iterator[Finding]:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        yield Finding("gpu", False, "no CUDA driver: only --device cpu, which proves answers on small shapes and no time")
+        yield Finding(
+            "gpu", False, "no CUDA driver: only --device cpu, which proves answers on small shapes and no time"
+        )
         return
     count = ctypes.c_int()
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:

@@ -1,9 +1,8 @@
-"""One pass: a fresh oracle, a fresh worker, all shapes, every call in the order of the plan.
+"""One pass: a worker of its own, all shapes, every call in the order of the plan.
 
-Whatever happens, `run_pass` returns evidence and leaves no process behind.
+Whatever happens, `Pass.run` returns evidence and leaves no process of the candidate behind.
 """
 
-import contextlib
 import os
 import random
 import secrets
@@ -11,46 +10,26 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, perf_counter_ns
-from typing import Any, TypeVar
+from time import monotonic
+from typing import Any
 
 from grading.evidence import Call, PassEvidence, ShapeEvidence
 from grading.problem import Shape
+from grading.warden.gpustate import read_state
 from grading.warden.oraclehost import OracleHost
 from grading.warden.plan import Effort, Step, plan_calls
-from grading.warden.process import LIMITS, ROOT, Child, Limits, OutputTooLong, Program
-from grading.worker.doorbell import DONE, GO, SNAPPED, Doorbell
-from grading.worker.protocol import ProtocolError
-
-_Heard = TypeVar("_Heard")
-_ORACLE_ANSWERS = {
-    "open": "opened",
-    "commit": "committed",
-    "shape": "shaped",
-    "weights": "weighed",
-    "prepare": "prepared",
-    "reveal": "revealed",
-}
-_GRADING = ROOT / "grading"
-
-
-@dataclass(frozen=True)
-class Deadlines:
-    """Seconds that each step may take, on the warden's monotonic clock."""
-
-    start: float = 120.0
-    build: float = 300.0
-    step: float = 120.0
-    call: float = 30.0
-    end: float = 20.0
-
+from grading.warden.process import LIMITS, ROOT, Child, Limits, Program
+from grading.warden.talk import Deadlines, Rung, Stopped, Talk
 
 DEADLINES = Deadlines()
+_GRADING = ROOT / "grading"
+_FIRST_UID, _UIDS = 61000, 2000
+_LARGEST_CLAIM_NS = 1 << 62
 
 
 @dataclass(frozen=True)
 class Job:
-    """What both passes of a grade have in common."""
+    """What all passes of a grade have in common."""
 
     problem: str
     reference: Path
@@ -61,19 +40,11 @@ class Job:
     device: str
     effort: Effort
     flush_bytes: int = 0
+    floors_ms: tuple[float | None, ...] = ()
     deadlines: Deadlines = DEADLINES
     limits: Limits = LIMITS
     shows_reference: bool = True
     has_census: bool = False
-
-
-class Stopped(Exception):
-    """The pass cannot go on: how it ended, and why."""
-
-    def __init__(self, ended: str, detail: str) -> None:
-        super().__init__(detail)
-        self.ended = ended
-        self.detail = detail
 
 
 @dataclass
@@ -97,11 +68,15 @@ class Pass:
     secret: str | None = None
     calls: list[Call] = field(default_factory=list)
     output: bytes = b""
+    calibration: list[float | None] = field(default_factory=list)
     _arguments: list[list[Any]] = field(default_factory=list)
+    _noops: list[list[Rung]] = field(default_factory=list)
+    _talk: Talk | None = None
 
     def run(self) -> PassEvidence:
         """Go through all steps; return what was seen. Never raises for what the candidate does."""
         ended, detail, died_of = "complete", "", None
+        before = read_state(self.job.device)
         try:
             self._run_steps()
         except Stopped as error:
@@ -109,7 +84,6 @@ class Pass:
             died_of = self._exit_signal()
         finally:
             written = self._close()
-            self.host.is_dirty = self.at != "end"
         return PassEvidence(
             number=self.number,
             ended=ended,
@@ -126,62 +100,69 @@ class Pass:
             shapes=self.shapes,
             steps=self.steps,
             writable_inputs=self.writable_inputs,
+            device_before=before,
+            device_after=read_state(self.job.device),
+            calibration_before_ms=next(iter(self.calibration), None),
+            calibration_after_ms=self.calibration[1] if len(self.calibration) > 1 else None,
         )
 
     def _run_steps(self) -> None:
+        job = self.job
         if self.host.is_dirty or not self.host.is_alive:
             self.host.restart()
         self._step("start")
-        self._start()
+        talk = self._start()
+        self._step("rehearse")
+        self._rehearse(talk)
         self._step("build")
-        built = self._tell_worker({"do": "import"}, self.job.deadlines.build)
-        self.changed_at_import = [str(line)[:200] for line in built.get("changed", [])][:40]
+        built = talk.tell_worker({"do": "import"}, job.deadlines.build)
+        self.changed_at_import = _lines(built.get("changed"))
         for arguments in self._arguments:
-            self._tell_worker({"do": "model", "arguments": arguments}, self.job.deadlines.build)
+            talk.tell_worker({"do": "model", "arguments": arguments}, job.deadlines.build)
         self._step("commit")
-        committed = self._ask_oracle({"do": "commit"})
+        committed = talk.ask_oracle({"do": "commit"})
         self.commitment, self.plan_seed = committed["commitment"], committed["plan_seed"]
-        for index in range(len(self.job.shapes)):
-            self._run_shape(index)
+        for index in range(len(job.shapes)):
+            self._run_shape(talk, index)
         self._step("close")
-        report = self._tell_worker({"do": "identity"}, self.job.deadlines.step)
-        self.changed_at_end = [str(line)[:200] for line in report.get("changed", [])][:40]
-        self._part_from_worker()
-        self.secret = self._ask_oracle({"do": "reveal"})["secret"]
+        self.changed_at_end = _lines(talk.tell_worker({"do": "identity"}, job.deadlines.step).get("changed"))
+        talk.part()
+        self.calibration.append(talk.ask_oracle({"do": "calibrate"})["ms"])
+        self.secret = talk.ask_oracle({"do": "reveal"})["secret"]
         self.at = "end"
 
-    def _start(self) -> None:
+    def _start(self) -> Talk:
+        """Start the worker, in a folder with a name of its own; open the problem in the oracle."""
         job, host = self.job, self.host
-        slot = os.getpid() % 2000
-        shown = [_GRADING / "__init__.py", _GRADING / "worker"]
-        folder = f"/job-{secrets.token_hex(4)}"
-        arguments = (host.page, job.device, host.pause_seconds)
-        program = Program(
-            "worker",
-            "grading.worker.main",
-            arguments,
-            61000 + slot,
-            shown,
-            folder,
-            self._bundle(),
-            limits=job.limits,
-            device=job.device,
+        self.worker = Child(
+            Program(
+                name="worker",
+                entry="grading.worker.main",
+                arguments=(host.page, job.device, host.pause_seconds),
+                uid=_FIRST_UID + os.getpid() % _UIDS,
+                shown=[_GRADING / "__init__.py", _GRADING / "worker"],
+                bundle_at=f"/job-{secrets.token_hex(4)}",
+                bundle=self._bundle(),
+                limits=job.limits,
+                device=job.device,
+            ),
+            [host.page],
         )
-        self.worker = Child(program, [host.page])
-        deadline = monotonic() + job.deadlines.start
-        self._guard(host.child, lambda: host.greet(job.deadlines.start))
-        opened = {
-            "do": "open",
-            "problem": job.problem,
-            "reference": str(job.reference),
-            "shapes": job.shapes,
-            "stress": job.stress,
-            "tolerance": job.tolerance,
-        }
-        self._arguments = self._ask_oracle(opened)["arguments"]
-        for name in ("hello", "loaded_runtime"):
-            self._expect(self._hear(self.worker, deadline), name)
+        self._talk = talk = Talk(self.worker, host, job.deadlines)
+        talk.greet()
         self.isolation = {child.name: child.read_report() for child in (host.child, self.worker)}
+        opened = talk.ask_oracle(
+            {
+                "do": "open",
+                "problem": job.problem,
+                "reference": str(job.reference),
+                "shapes": job.shapes,
+                "stress": job.stress,
+                "tolerance": job.tolerance,
+            }
+        )
+        self._arguments = opened["arguments"]
+        return talk
 
     def _bundle(self) -> dict[str, bytes]:
         """Return the bundle's files beside the problem's public ones, which submissions may import."""
@@ -190,224 +171,90 @@ class Pass:
             own["reference.py"] = self.job.reference.read_bytes()
         return {**own, **self.job.bundle}
 
-    def _run_shape(self, index: int) -> None:
-        self._step(f"shape {index}")
-        job, oracle = self.job, self.host.child
-        self.calls = []
-        slots = job.effort.slots
-        shaped = self._ask_oracle(
-            {"do": "shape", "index": index, "slots": slots, "writable_inputs": self.writable_inputs}
-        )
+    def _rehearse(self, talk: Talk) -> None:
+        """Time calls that do nothing before the bundle is imported, so that it cannot slow them down.
+
+        The secret of the rehearsal is thrown away; the oracle draws another one after the import.
+        """
+        self.calibration.append(talk.ask_oracle({"do": "calibrate"})["ms"])
+        talk.ask_oracle({"do": "commit"})
+        for index in range(len(self.job.shapes)):
+            self._map_shape(talk, index)
+            orders = [_order(self._next(), Step("noop", "noop"), 0, is_noop=True) for _ in range(self.job.effort.noops)]
+            self._noops.append([talk.ring(order) for order in orders])
+
+    def _map_shape(self, talk: Talk, index: int) -> dict[str, list[str]]:
+        """Make the arenas of a shape in the oracle and map them in the worker; return the names of its cases."""
+        slots, oracle = self.job.effort.slots, self.host.child
+        order = {"do": "shape", "index": index, "slots": slots, "writable_inputs": self.writable_inputs}
+        shaped = talk.ask_oracle(order)
         descriptors = oracle.channel.take_descriptors()
-        self._expect(self._hear(oracle, monotonic() + job.deadlines.step), "sent")
         try:
-            self._tell_worker({"do": "model", "arguments": self._arguments[index]}, job.deadlines.build)
+            talk.expect(talk.hear(oracle, monotonic() + self.job.deadlines.step), "sent")
             arenas = {name: shaped[name] for name in ("inputs", "outputs", "states")}
             message = {"do": "arenas", "slots": slots, **arenas}
-            self._tell_worker(message, job.deadlines.step, descriptors)
+            talk.expect(talk.tell_worker(message, self.job.deadlines.step, descriptors), "mapped")
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        noops: list[tuple[int, int]] = []
-        rng = random.Random(f"{self.plan_seed}/{index}")
+        cases: dict[str, list[str]] = shaped["cases"]
+        return cases
+
+    def _run_shape(self, talk: Talk, index: int) -> None:
+        self._step(f"shape {index}")
+        job = self.job
+        self.calls = []
+        census: list[dict[str, Any]] = []
+        cases = self._map_shape(talk, index)
+        talk.tell_worker({"do": "model", "arguments": self._arguments[index]}, job.deadlines.build)
         try:
-            for position, step in enumerate(plan_calls(job.effort, shaped["cases"], rng)):
+            for step in plan_calls(job.effort, cases, random.Random(f"{self.plan_seed}/{index}")):
                 if step.kind == "weights":
-                    self._load_weights()
+                    self._load_weights(talk)
                     continue
                 self._step(f"shape {index} call", is_quiet=True)
-                self._make_call(step)
-                if position % 8 == 0 or not noops:
-                    noops += [self._make_noop() for _ in range(max(1, job.effort.noops // 10))]
-            census = self._take_census(index)
+                self._make_call(talk, step)
+            census = self._take_census(talk, index)
         finally:
+            noops = self._noops[index]
             self.shapes.append(
                 ShapeEvidence(
                     shape={name: float(value) for name, value in job.shapes[index].items()},
-                    noop_done_ns=[done for done, _ in noops],
-                    noop_snap_ns=[snap for _, snap in noops],
+                    noop_done_ns=[noop.done_ns for noop in noops],
+                    noop_snap_ns=[noop.snap_ns for noop in noops],
                     calls=self.calls,
-                    census=census if "census" in locals() else [],
+                    floor_ms=job.floors_ms[index] if index < len(job.floors_ms) else None,
+                    census=census,
                 )
             )
 
-    def _load_weights(self) -> None:
-        self.host.count += 1
-        self._ask_oracle({"do": "weights", "number": self.host.count})
-        self._tell_worker({"do": "state"}, self.job.deadlines.step)
+    def _load_weights(self, talk: Talk) -> None:
+        talk.ask_oracle({"do": "weights", "number": self._next()})
+        talk.tell_worker({"do": "state"}, self.job.deadlines.step)
 
-    def _make_call(self, step: Step) -> None:
-        self.host.count += 1
-        number = self.host.count
-        prepared = self._ask_oracle(
-            {
-                "do": "prepare",
-                "number": number,
-                "slot": step.slot,
-                "kind": step.kind,
-                "name": step.name,
-                "index": number,
-                "keep": step.keep,
-                "flush_bytes": self.job.flush_bytes,
-            }
-        )
+    def _make_call(self, talk: Talk, step: Step) -> None:
+        number = self._next()
+        content = {"slot": step.slot, "kind": step.kind, "name": step.name, "index": number, "keep": step.keep}
+        flush = {"flush_bytes": self.job.flush_bytes}
+        prepared = talk.ask_oracle({"do": "prepare", "number": number} | content | flush)
         if prepared["poke"]:
-            self._tell_worker({"do": "poke", "names": prepared["poke"]}, self.job.deadlines.step)
-        done_ns, snap_ns, judged, called = self._ring(number, step, int(prepared["poison"]), is_noop=False)
-        fault = called.get("fault")
-        fault = fault if isinstance(fault, dict) else None
-        claim = called.get("claim_ns")
-        self.calls.append(
-            Call(
-                number=number,
-                group=step.group,
-                kind=step.kind,
-                name=step.name,
-                slot=step.slot,
-                done_ns=done_ns,
-                snap_ns=snap_ns,
-                claim_ns=claim if isinstance(claim, int) and 0 <= claim < 1 << 62 else 0,
-                ratio=judged["ratio"],
-                bad=judged["bad"],
-                form=judged["form"],
-                hash=judged["hash"],
-                inputs_intact=judged["inputs_intact"],
-                poison_left=judged["poison_left"],
-                is_within_deck=judged["is_within_deck"],
-                class_ratio=judged["class_ratio"],
-                moved=prepared["moved"],
-                fault=str(fault.get("kind"))[:20] if fault else None,
-                fault_text=str(fault.get("text"))[:500] if fault else None,
-            )
-        )
-        if fault and "CUDA error" in str(fault.get("text")):
-            raise Stopped("device", str(fault.get("text")))
+            talk.tell_worker({"do": "poke", "names": prepared["poke"]}, self.job.deadlines.step)
+        rung = talk.ring(_order(number, step, int(prepared["poison"]), is_noop=False))
+        call = _make_record(number, step, rung, prepared["moved"])
+        self.calls.append(call)
+        if call.fault_text is not None and "CUDA error" in call.fault_text:
+            raise Stopped("device", call.fault_text)
 
-    def _make_noop(self) -> tuple[int, int]:
-        self.host.count += 1
-        done_ns, snap_ns, _, _ = self._ring(self.host.count, Step("noop", "noop"), 0, is_noop=True)
-        return done_ns, snap_ns
-
-    def _ring(
-        self, number: int, step: Step, poison: int, *, is_noop: bool
-    ) -> tuple[int, int, dict[str, Any], dict[str, Any]]:
-        """Start one call and wait for the answer and for the oracle's copy of it; the clock is this process's own."""
-        oracle, worker, seconds = self.host.child, self.worker, self.job.deadlines.call
-        assert worker is not None
-        bell, own_bell = self.host.bell, self.host.own_bell
-        order = {
-            "do": "call",
-            "number": number,
-            "slot": step.slot,
-            "bump": step.bump and not is_noop,
-            "renew": step.renew,
-            "noop": is_noop,
-            "poison": poison,
-            "seconds": seconds,
-        }
-        armed = self._tell_worker(order, self.job.deadlines.step)
-        self._expect(armed, "armed")
-        oracle.channel.send({"do": "judge", "number": number, "slot": step.slot, "noop": is_noop, "seconds": seconds})
-        start_ns = perf_counter_ns()
-        bell.ring(GO, number)
-        deadline = monotonic() + seconds
-        done_ns = self._await(bell, DONE, number, deadline) - start_ns
-        snap_ns = self._await(own_bell, SNAPPED, number, deadline) - start_ns
-        called = self._hear(worker, deadline + 1)
-        self._expect(called, "called")
-        judged = self._hear(oracle, monotonic() + self.job.deadlines.step)
-        self._expect(judged, "judged")
-        return done_ns, snap_ns, judged, called
-
-    def _await(self, bell: Doorbell, cell: int, number: int, deadline: float) -> int:
-        """Wait for a counter; look for a dead worker every quarter of a second."""
-        while True:
-            try:
-                bell.wait(cell, number, min(deadline, monotonic() + 0.25))
-                return perf_counter_ns()
-            except TimeoutError as error:
-                for child in (self.worker, self.host.child):
-                    if child is not None and child.exit_code(0) is not None:
-                        self._hear(child, monotonic())
-                if monotonic() > deadline:
-                    raise Stopped("timeout", f"{self.at}: the doorbell was not answered in time") from error
-
-    def _take_census(self, index: int) -> list[dict[str, Any]]:
+    def _take_census(self, talk: Talk, index: int) -> list[dict[str, Any]]:
         if not self.job.has_census:
             return []
         self._step(f"shape {index} census")
-        rows = self._tell_worker({"do": "census", "slot": 0}, self.job.deadlines.step).get("rows", [])
+        rows = talk.tell_worker({"do": "census", "slot": 0}, self.job.deadlines.step).get("rows", [])
         return [row for row in map(_census_row, rows if isinstance(rows, list) else []) if row][:60]
 
-    def _part_from_worker(self) -> None:
-        """Say goodbye; anything that still comes after it was not asked for."""
-        worker = self.worker
-        assert worker is not None
-        with contextlib.suppress(OSError):
-            worker.channel.send({"do": "bye"})
-        deadline = monotonic() + self.job.deadlines.end
-        try:
-            message = worker.receive(deadline)
-        except EOFError:
-            return
-        except TimeoutError:
-            return
-        except ProtocolError as error:
-            raise Stopped("protocol", f"after the end: {error}") from error
-        raise Stopped("protocol", f"after the end came {str(message)[:200]}")
-
-    def _tell_worker(
-        self, message: dict[str, Any], seconds: float, descriptors: list[int] | None = None
-    ) -> dict[str, Any]:
-        worker = self.worker
-        assert worker is not None
-        try:
-            worker.channel.send(message, descriptors or ())
-        except OSError:
-            pass
-        answer = self._hear(worker, monotonic() + seconds)
-        if answer.get("event") == "error":
-            raise Stopped("build", f"{message['do']}: {str(answer.get('text'))[:1500]}")
-        return answer
-
-    def _ask_oracle(self, message: dict[str, Any]) -> dict[str, Any]:
-        oracle = self.host.child
-        with contextlib.suppress(OSError):
-            oracle.channel.send(message)
-        answer = self._hear(oracle, monotonic() + self.job.deadlines.step)
-        if answer.get("event") != _ORACLE_ANSWERS[message["do"]]:
-            raise Stopped("oracle", f"{message['do']}: answered {str(answer)[:200]}")
-        return answer
-
-    def _hear(self, child: Child, deadline: float) -> dict[str, Any]:
-        message = self._guard(child, lambda: child.receive(deadline))
-        if child is not self.worker and message.get("event") == "error":
-            raise Stopped("oracle", str(message.get("text"))[:1500])
-        return message
-
-    def _guard(self, child: Child, receive: Callable[[], _Heard]) -> _Heard:
-        """Receive, and turn every way in which that can fail into the pass's end."""
-        is_worker = child is self.worker
-        try:
-            return receive()
-        except ProtocolError as error:
-            raise Stopped("protocol" if is_worker else "oracle", str(error)) from error
-        except OutputTooLong as error:
-            raise Stopped("output", str(error)) from error
-        except TimeoutError as error:
-            raise Stopped("timeout" if is_worker else "oracle", f"{child.name} said nothing in time") from error
-        except EOFError as error:
-            code = child.exit_code(5)
-            tail = bytes(child.output[-600:]).decode("utf-8", "replace")
-            raise Stopped(
-                "died" if is_worker else "oracle", f"{child.name} ended with status {code}: {tail}"
-            ) from error
-
-    def _expect(self, message: dict[str, Any], event: str) -> None:
-        if message.get("event") == "error":
-            raise Stopped("build", str(message.get("text"))[:1500])
-        if message.get("event") != event:
-            raise Stopped("protocol", f"expected {event!r}; got {str(message)[:200]}")
+    def _next(self) -> int:
+        self.host.count += 1
+        return self.host.count
 
     def _step(self, name: str, *, is_quiet: bool = False) -> None:
         self.at = name
@@ -429,7 +276,51 @@ class Pass:
 
 def is_fault_of_memory(evidence: PassEvidence) -> bool:
     """Tell whether the worker ended as one does that writes to memory which it may only read."""
+    if evidence.ended == "device":
+        return True
     return evidence.ended == "died" and evidence.signal in (signal.SIGSEGV, signal.SIGBUS)
+
+
+def _order(number: int, step: Step, poison: int, *, is_noop: bool) -> dict[str, Any]:
+    return {
+        "number": number,
+        "slot": step.slot,
+        "bump": step.bump and not is_noop,
+        "renew": step.renew,
+        "noop": is_noop,
+        "poison": poison,
+    }
+
+
+def _make_record(number: int, step: Step, rung: Rung, moved: float | None) -> Call:
+    """Return the record of a call: the oracle's findings as they are, the worker's claims only within bounds."""
+    judged, fault, claim = rung.judged, rung.called.get("fault"), rung.called.get("claim_ns")
+    fault = fault if isinstance(fault, dict) else None
+    return Call(
+        number=number,
+        group=step.group,
+        kind=step.kind,
+        name=step.name,
+        slot=step.slot,
+        done_ns=rung.done_ns,
+        snap_ns=rung.snap_ns,
+        claim_ns=claim if isinstance(claim, int) and 0 <= claim < _LARGEST_CLAIM_NS else 0,
+        ratio=judged["ratio"],
+        bad=judged["bad"],
+        form=judged["form"],
+        hash=judged["hash"],
+        inputs_intact=judged["inputs_intact"],
+        poison_left=judged["poison_left"],
+        is_within_deck=judged["is_within_deck"],
+        class_ratio=judged["class_ratio"],
+        moved=moved,
+        fault=str(fault.get("kind"))[:20] if fault else None,
+        fault_text=str(fault.get("text"))[:500] if fault else None,
+    )
+
+
+def _lines(value: Any) -> list[str]:
+    return [str(line)[:200] for line in value][:40] if isinstance(value, list) else []
 
 
 def _census_row(row: Any) -> dict[str, Any] | None:

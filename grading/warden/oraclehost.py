@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any
 
 from grading.warden.process import LIMITS, ROOT, Child, Limits, Program
-from grading.worker.doorbell import PAGE_BYTES, Doorbell
+from grading.worker.doorbell import Doorbell, make_page
 from grading.worker.protocol import MAX_TRUSTED_FRAME_BYTES
 
 PAUSE_SECONDS = {"cpu": 2e-5}
@@ -38,10 +38,7 @@ class OracleHost:
 
     def start(self) -> None:
         """Start a fresh process with fresh pages; an earlier one must have been closed."""
-        pages = [os.memfd_create("doorbell") for _ in range(2)]
-        for page in pages:
-            os.ftruncate(page, PAGE_BYTES)
-            os.fchmod(page, 0o600)
+        pages = [make_page() for _ in range(2)]
         shown = [ROOT / "grading", *(path for path in self.shown if not path.is_relative_to(ROOT / "grading"))]
         arguments = (*pages, self.device, self.pause_seconds)
         program = Program(
@@ -56,7 +53,7 @@ class OracleHost:
         self.child = Child(program, pages, MAX_TRUSTED_FRAME_BYTES)
         self.child.channel.accept_descriptors()
         self.bell = Doorbell(pages[0], pause_seconds=self.pause_seconds)
-        self.own_bell = Doorbell(pages[1], writable=False, pause_seconds=self.pause_seconds)
+        self.own_bell = Doorbell(pages[1], pause_seconds=self.pause_seconds)
         self.page = pages[0]
         self.hello, self.count, self.is_dirty = {}, 0, False
         os.close(pages[1])

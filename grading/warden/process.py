@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from grading.warden.jail import GROUP_PREFIX, GROUPS
@@ -20,6 +20,7 @@ from grading.worker.protocol import MAX_FRAME_BYTES, Channel
 ROOT = Path(__file__).parents[2]
 KEPT_OUTPUT_BYTES = 256 * 1024
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+_GROUP_SECONDS = 3.0
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/sys")
 _SETTINGS = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
 _GPU_PATHS = ("/opt", "/run/nvidia", "/etc/nvidia", "/usr/local/nvidia")
@@ -37,6 +38,7 @@ class Limits:
 
 
 LIMITS = Limits()
+GPU_LIMITS = Limits(processes=1024, memory_bytes=96 << 30, address_bytes=0, scratch_bytes=8 << 30)
 
 
 @dataclass(frozen=True)
@@ -144,13 +146,21 @@ class Child:
             self._process.kill()
             self._process.wait()
         self._reader.join(5)
-        remove_groups()
+        self._remove_groups()
         if self._process.stdout is not None:
             self._process.stdout.close()
         self.channel.close()
         if self._report >= 0:
             os.close(self._report)
             self._report = -1
+
+    def _remove_groups(self) -> None:
+        """Remove this jail's control groups, once the last process in them is gone."""
+        until = monotonic() + _GROUP_SECONDS
+        remove_groups()
+        while any(Path(GROUPS).glob(f"*/{GROUP_PREFIX}{self.pid}")) and monotonic() < until:
+            sleep(0.05)
+            remove_groups()
 
     def _drain(self) -> None:
         stream = self._process.stdout
@@ -166,7 +176,7 @@ _PROGRAM_LINE = "import sys; sys.path[:0] = {paths!r}; from {entry} import main;
 
 def _jail_spec(program: Program, passed: Sequence[int]) -> dict[str, Any]:
     is_gpu = program.device != "cpu"
-    libraries = [path for path in sys.path if path.startswith("/") and Path(path).is_dir() and Path(path) != ROOT]
+    libraries = [path for path in sys.path if path.startswith("/") and _is_library(Path(path))]
     fixed = [*_SYSTEM, *_SETTINGS, *(_GPU_PATHS if is_gpu else ()), sys.base_prefix, sys.prefix, *libraries]
     shown = [str(path) for path in program.shown]
     binds = _outermost([path for path in [*fixed, *shown] if os.path.lexists(path)])
@@ -192,6 +202,11 @@ def _jail_spec(program: Program, passed: Sequence[int]) -> dict[str, Any]:
             "scratch_bytes": limits.scratch_bytes,
         },
     }
+
+
+def _is_library(path: Path) -> bool:
+    """Tell whether a folder of the import path may be shown: nothing of the checkout but its virtual environment."""
+    return path.is_dir() and (path.is_relative_to(sys.prefix) or not path.is_relative_to(ROOT))
 
 
 def _environment(program: Program) -> dict[str, str]:

@@ -1,16 +1,29 @@
 """The doorbell: one shared page with counters. It carries no data and no verdict.
 
 The warden counts ``GO`` up to start a call, the worker counts ``DONE`` up when its answer stands in the arena. The
-oracle has a page of its own, which the worker never maps, and counts ``SNAPPED`` up when it holds its copy.
+warden and the oracle share a second page, which the worker never maps: ``RELEASE`` asks the oracle to complete the
+inputs, ``RELEASED`` says that they are, and ``SNAPPED`` that it holds its copy of the answer.
 """
 
+import fcntl
 import mmap
 import os
 from time import monotonic, sleep
 
 PAGE_BYTES = 4096
-GO, DONE, SNAPPED = 0, 8, 16
+GO, DONE = 0, 8
+RELEASE, RELEASED, SNAPPED = 0, 8, 16
 _SPINS = 2000
+_ADD_SEALS, _SEALS = 1033, 1 | 2 | 4
+
+
+def make_page() -> int:
+    """Return the descriptor of a new page that nobody can cut off: a shorter file would kill whoever looks at it."""
+    page = os.memfd_create("doorbell", os.MFD_ALLOW_SEALING)
+    os.ftruncate(page, PAGE_BYTES)
+    os.fchmod(page, 0o600)
+    fcntl.fcntl(page, _ADD_SEALS, _SEALS)
+    return page
 
 
 class Doorbell:

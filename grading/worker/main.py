@@ -21,7 +21,7 @@ def main(control: int, bell: int, device: str, pause_seconds: float) -> None:
 
     if device != "cpu":
         torch.cuda.set_device(device)
-        torch.cuda.init()
+        torch.zeros(1, device=device)
     session = Session(channel, Doorbell(bell, pause_seconds=pause_seconds), device)
     commands: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "import": session.import_bundle,

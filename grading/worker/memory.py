@@ -1,7 +1,7 @@
 """Worker side of the arenas: descriptors become tensors, read-only where the contract allows.
 
 On ``cpu`` an arena is a sealed memory file: any write through the mapping faults. On ``cuda`` it is an exported handle
-of the CUDA driver, see `grading.worker.cudamap`.
+of the CUDA driver, see `grading.worker.cudavmm`.
 """
 
 import mmap
@@ -27,9 +27,10 @@ class Arena:
             protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
             self._mapping = mmap.mmap(descriptor, max(int(spec["bytes"]), mmap.PAGESIZE), prot=protection)
         else:
-            from grading.worker.cudamap import import_arena
+            from grading.worker.cudavmm import import_memory
 
-            self._address = import_arena(descriptor, int(spec["arena_bytes"]), writable=writable)
+            index = int(device.partition(":")[2] or 0)
+            self._mapped = import_memory(descriptor, int(spec["arena_bytes"]), index, writable=writable)
 
     def tensor(self) -> "Tensor":
         """Return a new tensor over the arena, with a storage and a version counter of its own."""
@@ -42,8 +43,8 @@ class Arena:
                 warnings.simplefilter("ignore")
                 flat = torch.frombuffer(self._mapping, dtype=torch.uint8, count=count)
         else:
-            from grading.worker.cudamap import wrap_bytes
+            from grading.worker.cudavmm import wrap_bytes
 
-            flat = wrap_bytes(self._address, count, self._device)
+            flat = wrap_bytes(self._mapped, count, self._device)
         assert prod(shape) * dtype.itemsize == count
         return flat.view(dtype).reshape(shape)

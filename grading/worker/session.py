@@ -101,6 +101,8 @@ class Session:
             for tensor in self._inputs[slot]:
                 _zero(tensor[:0])
         spare = self._poison_spare(int(message["poison"]))
+        if self._device != "cpu":
+            _synchronize()
         inputs, bell, blank = self._inputs[slot], self._bell, self._blanks if message["noop"] else None
         self._channel.send({"event": "armed", "number": number})
         del spare
@@ -112,8 +114,11 @@ class Session:
     def census(self, message: dict[str, Any]) -> dict[str, Any]:
         """Profile one call on the current contents of a slot."""
         inputs = self._inputs[int(message["slot"])]
-        with torch.no_grad():
-            return {"event": "counted", "rows": take_census(lambda: self._model(*inputs), self._device)}
+        try:
+            with torch.no_grad():
+                return {"event": "counted", "rows": take_census(lambda: self._model(*inputs), self._device)}
+        except Exception as error:  # noqa: BLE001 (border to untrusted code; no census is not a failed grade)
+            return {"event": "counted", "rows": [], "error": f"{type(error).__name__}: {error}"[:500]}
 
     def report_identity(self, message: dict[str, Any]) -> dict[str, Any]:
         """Say what changed in the process since before the import, and which modules are loaded."""

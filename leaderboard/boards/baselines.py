@@ -17,8 +17,10 @@ class BaselineLine:
 
 
 def list_baselines(standing: Standings) -> tuple[BaselineLine, ...]:
-    """Return the published baselines on a GPU, best first."""
+    """Return the published baselines on a GPU, best first; nothing where no model stands beside them."""
     models = [cell for cell in standing.ranked if not cell.entrant.is_baseline]
+    if not models:
+        return ()
     return tuple(_line(cell, models) for cell in standing.ranked if cell.entrant.is_baseline)
 
 

@@ -125,6 +125,12 @@ def _remembered(release: Release, at: datetime.datetime) -> tuple[Cell, ...]:
     return cells
 
 
+def forget() -> None:
+    """Forget all cells that were read."""
+    with _lock:
+        _memory.clear()
+
+
 def _read(release: Release, at: datetime.datetime) -> list[Cell]:
     rows = list(
         release.cells.all()

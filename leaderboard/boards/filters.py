@@ -1,13 +1,16 @@
 """Filters over boards and lists: which rows remain, and what may be chosen."""
 
 import datetime
+import re
 from dataclasses import dataclass
 
 from grading.hardware import load_gpus
 from grading.problem import load_decks
+from leaderboard.boards.cells import Cell
 from leaderboard.boards.matrix import Board, BoardRow
 from leaderboard.boards.runs import visible_runs
 
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 STATUSES = ("published", "withheld", "failed")
 
 
@@ -28,12 +31,26 @@ class FilteredBoard:
     options: tuple[Choice, ...]
 
 
-def filter_board(board: Board, *, lab: str, harness: str) -> FilteredBoard:
-    """Return a board's rows of one lab and one harness; an empty text means all."""
+def filter_board(board: Board, *, lab: str, harness: str, since: str = "") -> FilteredBoard:
+    """Return a board's rows of one lab and one harness with a run since a date; an empty text means all.
+
+    since  ``2026-07-01``; what is no date means all. A run without a start is dated by the stamp in its id.
+    """
     labs = sorted({row.entrant.lab for row in board.rows if row.entrant.lab})
     harnesses = sorted({row.entrant.harness for row in board.rows})
-    rows = tuple(row for row in board.rows if lab in ("", row.entrant.lab) and harness in ("", row.entrant.harness))
+    stamp = since.replace("-", "") if _DATE.fullmatch(since) else ""
+    rows = tuple(
+        row
+        for row in board.rows
+        if lab in ("", row.entrant.lab)
+        and harness in ("", row.entrant.harness)
+        and any(cell is not None and _stamp(cell) >= stamp for cell in row.cells)
+    )
     return FilteredBoard(rows, (_same("lab", "Lab", labs), _same("harness", "Harness", harnesses)))
+
+
+def _stamp(cell: Cell) -> str:
+    return cell.started_at.strftime("%Y%m%d") if cell.started_at else cell.run_id[:8]
 
 
 def run_choices(at: datetime.datetime, *, is_staff: bool = False) -> tuple[Choice, ...]:

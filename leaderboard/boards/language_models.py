@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from grading.hardware import load_gpus
 from grading.problem import load_decks
-from leaderboard.boards.cells import Cell, EntrantView, latest_release, read_cells
+from grading.record import Record, decode
+from leaderboard.boards.cells import Cell, EntrantView, current_audits, latest_release, read_cells
 from leaderboard.boards.runs import RunSummary, list_runs, summarise
-from leaderboard.models import LanguageModel
+from leaderboard.models import Audit, LanguageModel, Run
 
 ATTEMPTS = 100
 
@@ -41,6 +42,17 @@ class ModelBoard:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """What one attempt took, as far as it was recorded. `audit` is the summary of a published run's audit."""
+
+    elapsed_seconds: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+    audit: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ModelView:
     """Everything about one model."""
 
@@ -54,6 +66,21 @@ class ModelView:
     boards: tuple[ModelBoard, ...]
     attempts: tuple[RunSummary, ...]
     attempts_total: int
+    spent: tuple[Spent, ...]
+
+    @property
+    def rows(self) -> list[tuple[RunSummary, Spent]]:
+        """Each attempt with what it took."""
+        return list(zip(self.attempts, self.spent, strict=True))
+
+    @property
+    def recorded(self) -> dict[str, bool]:
+        """Which of session, tokens and cost any attempt recorded."""
+        return {
+            "session": any(spent.elapsed_seconds is not None for spent in self.spent),
+            "tokens": any(spent.input_tokens is not None or spent.output_tokens is not None for spent in self.spent),
+            "cost": any(spent.cost_usd is not None for spent in self.spent),
+        }
 
 
 def list_models(at: datetime.datetime) -> list[ModelLine]:
@@ -66,7 +93,7 @@ def list_models(at: datetime.datetime) -> list[ModelLine]:
 
 
 def read_model(slug: str, at: datetime.datetime, *, is_staff: bool = False) -> ModelView | None:
-    """Return one model, or None where no run of it may be known to this reader; six queries."""
+    """Return one model, or None where no run of it may be known to this reader; eight queries."""
     model = LanguageModel.objects.filter(slug=slug).first()
     if model is None:
         return None
@@ -75,6 +102,8 @@ def read_model(slug: str, at: datetime.datetime, *, is_staff: bool = False) -> M
     if not total:
         return None
     cells = _cells_of(slug, at)
+    found = list(runs[:ATTEMPTS])
+    attempts = tuple(summarise(run, at, was_published=run.was_published) for run in found)  # type: ignore[attr-defined]
     return ModelView(
         slug=slug,
         name=model.name,
@@ -84,14 +113,28 @@ def read_model(slug: str, at: datetime.datetime, *, is_staff: bool = False) -> M
         counts=dict(Counter(cell.status for cell in cells)),
         leads=_leads(cells),
         boards=_boards(cells),
-        attempts=tuple(summarise(run, at, was_published=run.was_published) for run in runs[:ATTEMPTS]),  # type: ignore[attr-defined]
+        attempts=attempts,
         attempts_total=total,
+        spent=_spent(found, attempts),
     )
 
 
 def _cells_of(slug: str, at: datetime.datetime) -> list[Cell]:
     """Return a model's cells, ranked within the whole columns that they stand in."""
     return [cell for cell in read_cells(latest_release(), at) if cell.entrant.model_slug == slug]
+
+
+def _spent(runs: list[Run], attempts: tuple[RunSummary, ...]) -> tuple[Spent, ...]:
+    """Return what each attempt took; two queries."""
+    records = dict(Run.objects.filter(pk__in=[run.pk for run in runs]).values_list("pk", "record"))
+    audits = current_audits(run.pk for run, attempt in zip(runs, attempts, strict=True) if attempt.score is not None)
+    return tuple(_taken(decode(bytes(records[run.pk])), audits.get(run.pk)) for run in runs)
+
+
+def _taken(record: Record, audit: Audit | None) -> Spent:
+    usage = record.usage
+    summary = audit.summary if audit else None
+    return Spent(record.elapsed_seconds, usage.input_tokens, usage.output_tokens, usage.cost_usd, summary)
 
 
 def _line(cells: list[Cell]) -> ModelLine:

@@ -110,6 +110,8 @@ def _has_reason(code: str, at: datetime.datetime) -> Q:
     """Return which runs that are not shown give a code among their reasons, as `selection.reason_codes` does."""
     if code == selection.WITHDRAWN:
         return Q(publication__state="withdrawn")
+    if code == selection.REJECTED:
+        return Q(publication__state="rejected")
     if code == selection.EXPIRED:
         return Q(assessment__valid_until__lte=at, assessment__blockers=[])
     return Q(assessment__blockers__icontains=f'"{code}"')

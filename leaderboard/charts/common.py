@@ -55,6 +55,13 @@ def round_end(highest: float) -> float:
     return next(step * power for step in _ENDS if highest <= step * power * (1 + 1e-9))
 
 
+def round_values(top: float) -> tuple[float, ...]:
+    """Return the values at which an axis up to a round end has its lines: round ones as well."""
+    lead = top / 10.0 ** _floor_log(top)
+    parts = 4 if abs(lead - 2.0) < 1e-6 else 5
+    return tuple(top * part / parts for part in range(parts + 1))
+
+
 def _floor_log(value: float) -> int:
     power = 0
     while value >= 10:

@@ -7,7 +7,7 @@ from statistics import median
 from grading.problem import Metric
 from leaderboard.boards.cells import Cell
 from leaderboard.boards.problems import Standings
-from leaderboard.charts.common import Plot, Table, Tick, round_end
+from leaderboard.charts.common import Plot, Table, Tick, round_end, round_values
 
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 606.0, 22.0, 250.0
 _DAY = 86_400.0
@@ -139,9 +139,9 @@ def frontier_chart(metric: Metric, standing: Standings) -> FrontierChart | None:
         lines=_lines(standing, top, is_across=False),
         path=_steps([dot for dot in dots if dot.is_first]),
         x_ticks=tuple(Tick(_along(part), _date_label(first, days * part)) for part in (0, 0.5, 1)),
-        y_ticks=tuple(Tick(_height(top * part / 4, top), f"{top * part / 4:g}") for part in range(5)),
+        y_ticks=tuple(Tick(_height(value, top), f"{value:g}") for value in round_values(top)),
         unit=metric.unit,
-        summary=_frontier_summary(dots, metric),
+        summary=_frontier_summary(dots, metric) + _mark(standing),
     )
 
 
@@ -156,7 +156,7 @@ def spread_chart(metric: Metric, standing: Standings) -> SpreadChart | None:
         for index, cell in enumerate(cells)
     )
     lines = _lines(standing, top, is_across=True)
-    ticks = tuple(Tick(_across(top * part / 4, top), f"{top * part / 4:g}") for part in range(5))
+    ticks = tuple(Tick(_across(value, top), f"{value:g}") for value in round_values(top))
     return SpreadChart(dots, lines, ticks, 84.0 + 18 * len(lines), metric.unit, _spread_summary(cells, lines, metric))
 
 
@@ -206,8 +206,8 @@ def _frontier_summary(dots: list[Dot], metric: Metric) -> str:
     firsts = [dot for dot in dots if dot.is_first]
     first, last = (f"{dot.score:.{metric.decimals}f} ({dot.label}, {dot.day})" for dot in (firsts[0], firsts[-1]))
     if len(firsts) == 1:
-        return f"No later published run beat the first one, {first}. Dashed: baselines."
-    return f"{len(firsts)} published runs set a new best: from {first} to {last}. Dashed: baselines."
+        return f"No later published run beat the first one, {first}."
+    return f"{len(firsts)} published runs set a new best: from {first} to {last}."
 
 
 def _spread_summary(cells: list[Cell], lines: tuple[Line, ...], metric: Metric) -> str:
@@ -215,3 +215,7 @@ def _spread_summary(cells: list[Cell], lines: tuple[Line, ...], metric: Metric) 
     low, high, middle = (f"{value:.{metric.decimals}f}" for value in (min(scores), max(scores), median(scores)))
     text = f"{len(scores)} published entrants between {low} and {high}; the median is {middle}."
     return text + (" Dashed: baselines." if lines else "")
+
+
+def _mark(standing: Standings) -> str:
+    return " Dashed: baselines." if any(cell.entrant.is_baseline for cell in standing.ranked) else ""

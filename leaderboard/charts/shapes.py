@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from leaderboard.boards.arithmetic import Arithmetic
-from leaderboard.charts.common import Plot, Table, Tick, round_end
+from leaderboard.boards.arithmetic import Arithmetic, ShapeRow
+from leaderboard.charts.common import Plot, Table, Tick, round_end, round_values
 
 LEFT, RIGHT, TOP, ROW = 8.0, 712.0, 26.0, 44.0
+_FAR = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +75,13 @@ def shape_chart(arithmetic: Arithmetic) -> ShapeChart | None:
     rows = [row for row in arithmetic.shapes if row.value is not None and row.value[0] is not None]
     if len(rows) < 2:
         return None
-    top = round_end(max(row.value[2] or row.value[0] or 0.0 for row in rows if row.value))
+    top = _top(rows)
     scale = (RIGHT - LEFT) / top
     bars = []
     for position, row in enumerate(rows):
         value, low, high = row.value or (0.0, None, None)
         value = value or 0.0
-        share = row.share_of_attainable[0] if row.share_of_attainable else None
-        attainable = value / share if share else None
+        attainable = _attainable(row)
         bars.append(
             ShapeBar(
                 label=row.label,
@@ -95,11 +95,25 @@ def shape_chart(arithmetic: Arithmetic) -> ShapeChart | None:
                 attainable_value=attainable,
             )
         )
-    return ShapeChart(tuple(bars), _ticks(top, scale), TOP + len(bars) * ROW + 4, arithmetic.unit, _summary(bars))
+    return ShapeChart(
+        tuple(bars),
+        tuple(Tick(LEFT + value * scale, f"{value:g}") for value in round_values(top)),
+        TOP + len(bars) * ROW + 4,
+        arithmetic.unit,
+        _summary(bars),
+    )
 
 
-def _ticks(top: float, scale: float) -> tuple[Tick, ...]:
-    return tuple(Tick(LEFT + top * part / 4 * scale, f"{top * part / 4:g}") for part in range(5))
+def _top(rows: list[ShapeRow]) -> float:
+    """Return the end of the axis: above all values, and above what the floor allows unless that is far away."""
+    highest = max(row.value[2] or row.value[0] or 0.0 for row in rows if row.value)
+    allowed = [value for row in rows if (value := _attainable(row)) is not None and value <= highest * _FAR]
+    return round_end(max([highest, *allowed]))
+
+
+def _attainable(row: ShapeRow) -> float | None:
+    value, share = row.value[0] if row.value else None, row.share_of_attainable[0] if row.share_of_attainable else None
+    return value / share if value and share else None
 
 
 def _summary(bars: list[ShapeBar]) -> str:

@@ -12,7 +12,7 @@ from leaderboard.boards.withheld import count_reasons
 from leaderboard.pages.public import public_page
 from leaderboard.pages.query import text_filters
 
-FILTERS = ("lab", "harness", "sort", "show", "start")
+FILTERS = ("lab", "harness", "since", "sort", "show", "start")
 
 
 @public_page
@@ -28,13 +28,14 @@ def board(request: HttpRequest, deck: str, gpu: str) -> HttpResponse:
     found = read_board(deck, gpu, timezone.now(), sort=filters["sort"])
     if found is None:
         raise Http404("no such board")
-    shown = filter_board(found, lab=filters["lab"], harness=filters["harness"])
+    shown = filter_board(found, lab=filters["lab"], harness=filters["harness"], since=filters["since"])
     hidden = [cell for row in found.rows for cell in row.cells if cell is not None and not cell.is_published]
     context = {
         "board": found,
         "part": cut(shown.rows, filters["start"]),
         "options": shown.options,
         "leaders": leaders_of(found),
+        "rivals": [row for row in shown.rows if row.published][:3],
         "reasons": count_reasons(hidden),
         "filters": filters,
         "has_intervals": filters["show"] == "intervals",

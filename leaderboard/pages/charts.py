@@ -1,12 +1,14 @@
-"""A chart by itself: drawn, as numbers, and as a figure for Plotly."""
+"""Pictures: a chart by itself, drawn, as numbers and as a figure for Plotly; and the cards of link previews."""
 
 import orjson
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 
-from leaderboard.boards import read_run
+from leaderboard.boards import read_board, read_run
 from leaderboard.boards.arithmetic import read_arithmetic
 from leaderboard.boards.problems import ProblemView, Standings, read_problem
+from leaderboard.boards.standing import read_standing
+from leaderboard.cards import board_card, run_card
 from leaderboard.charts import Chart, frontier_chart, roofline_chart, shape_chart, spread_chart
 from leaderboard.charts.standalone import draw_svg, write_csv
 from leaderboard.pages.public import public_page
@@ -52,3 +54,22 @@ def _answer(chart: Chart, ending: str, about: str) -> HttpResponse:
     if ending == "json":
         return HttpResponse(orjson.dumps({"summary": chart.summary, **chart.plot}), content_type="application/json")
     raise Http404("a chart ends in svg, csv or json")
+
+
+@public_page
+def board_picture(request: HttpRequest, deck: str, gpu: str) -> HttpResponse:
+    """Return the social card of a board."""
+    found = read_board(deck, gpu, timezone.now())
+    if found is None:
+        raise Http404("no such board")
+    return HttpResponse(board_card(found), content_type="image/png")
+
+
+@public_page
+def run_picture(request: HttpRequest, deck: str, gpu: str, run_id: str) -> HttpResponse:
+    """Return the social card of a run; without a score where it is not a result."""
+    now = timezone.now()
+    view = read_run(deck, gpu, run_id, now, is_staff=is_staff(request))
+    if view is None:
+        raise Http404("no such run, or it is not public")
+    return HttpResponse(run_card(view, read_standing(view, now)), content_type="image/png")

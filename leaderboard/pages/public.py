@@ -94,7 +94,8 @@ def public_page(view: View) -> View:
 
 def _write(request: HttpRequest, page: _Page) -> HttpResponse:
     """Return a page, compressed where the reader takes that: public pages hold no secret that sizes could tell."""
-    is_packed = "gzip" in request.headers.get("Accept-Encoding", "") and len(page.content) > _LEAST
+    takes_gzip = "gzip" in request.headers.get("Accept-Encoding", "")
+    is_packed = takes_gzip and len(page.content) > _LEAST and not page.kind.startswith("image/png")
     response = HttpResponse(page.packed if is_packed else page.content, content_type=page.kind)
     if is_packed:
         response["Content-Encoding"] = "gzip"

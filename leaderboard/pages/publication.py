@@ -8,6 +8,7 @@ from leaderboard.boards.method import list_rules, read_method
 from leaderboard.boards.releases import list_releases, read_release
 from leaderboard.boards.slices import cut
 from leaderboard.boards.withheld import read_withheld
+from leaderboard.datasets import describe
 from leaderboard.pages.public import public_page
 from leaderboard.pages.query import text_filters
 
@@ -34,7 +35,8 @@ def release(request: HttpRequest, number: int) -> HttpResponse:
     if found is None:
         raise Http404("no such release")
     part = cut(found.changes, text_filters(request, ("start",))["start"])
-    return render(request, "release.html", {"view": found, "release": found.release, "part": part})
+    context = {"view": found, "release": found.release, "part": part, "dataset": describe(found.release)}
+    return render(request, "release.html", context)
 
 
 @public_page

@@ -47,5 +47,6 @@ def run(request: HttpRequest, deck: str, gpu: str, run_id: str) -> HttpResponse:
         "timeline": read_timeline(view),
         "standing": read_standing(view, now),
         "paths": open_paths(view, is_staff=staff),
+        "sources": [file for file in view.files if file.role in ("solution", "sidecar")],
     }
     return render(request, "run.html", context)

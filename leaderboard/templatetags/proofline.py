@@ -1,8 +1,10 @@
 """Formatting for every template, in one place: numbers, intervals, states. What is unknown is a dash, never a zero."""
 
 import datetime
+import json
 import math
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -111,6 +113,12 @@ def count(value: int | None) -> str:
 
 
 @register.filter
+def money(value: float | None) -> str:
+    """Return an amount of money with cents."""
+    return f"{value:,.2f}" if is_number(value) else absent("not recorded")
+
+
+@register.filter
 def si(value: float | None) -> str:
     """Return a large quantity with its prefix, for example ``137.4 G``."""
     if not is_number(value) or value is None:
@@ -180,7 +188,7 @@ def state(thing: Any) -> str:
 
 @register.filter
 def weightiest(reasons: Iterable[Any]) -> list[Any]:
-    """Return reasons with what merely waits for a person last, also those that an old release holds in another order."""
+    """Return reasons with what merely waits for a person last, whatever order an old release holds."""
     return sorted(reasons, key=lambda reason: reason.code in PENDING_CODES)
 
 
@@ -242,6 +250,19 @@ def width(share: float | None, full: float = 100) -> str:
     """Return a share of 1 as a length for an SVG attribute, held between nothing and full."""
     bounded = min(max(share, 0.0), 1.0) if is_number(share) and share is not None else 0.0
     return f"{bounded * full:.2f}"
+
+
+@register.filter
+def quoted(text: str) -> str:
+    """Return a text as one word of a shell's command line."""
+    return shlex.quote(text)
+
+
+@register.filter
+def ld(data: dict[str, Any]) -> SafeString:
+    """Return data as JSON that no text in it can break out of, for a script element that holds data."""
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
+    return SafeString(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 @register.filter

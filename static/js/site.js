@@ -49,3 +49,25 @@ function markScrollable(box) {
 
 const observer = new ResizeObserver((entries) => entries.forEach((entry) => markScrollable(entry.target)));
 for (const box of document.querySelectorAll(".scroll")) observer.observe(box);
+
+// Arrow keys walk from link to link in a table: along a row, and up and down a column.
+const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+
+function walk(event) {
+  const cell = event.target.closest("td, th");
+  const step = STEPS[event.key];
+  if (!cell || !step || event.target.tagName !== "A" || event.altKey || event.ctrlKey || event.metaKey) return;
+  const table = cell.closest("table");
+  let [row, column] = [cell.parentElement.rowIndex + step[0], cell.cellIndex + step[1]];
+  while (table.rows[row] && column >= 0 && column < table.rows[row].cells.length) {
+    const link = table.rows[row].cells[column].querySelector("a");
+    if (link) {
+      event.preventDefault();
+      link.focus();
+      return;
+    }
+    [row, column] = [row + step[0], column + step[1]];
+  }
+}
+
+for (const table of document.querySelectorAll("table")) table.addEventListener("keydown", walk);

@@ -105,6 +105,26 @@ def test_its_environment_is_an_allow_list(found: dict) -> None:
     assert len(found["environment"]) <= 14
 
 
+CUTTER = """
+import os
+
+for descriptor in range(3, 64):
+    try:
+        os.ftruncate(descriptor, 0)
+        print("CUT", descriptor, os.readlink(f"/proc/self/fd/{descriptor}"), flush=True)
+    except OSError:
+        pass
+"""
+
+
+def test_shared_memory_cannot_be_cut_off_under_its_readers(host: OracleHost) -> None:
+    at_call = HONEST.replace("        return Ref", "        exec(CUTTER)\n        return Ref")
+    done = grade_source("M", f"CUTTER = {CUTTER!r}\n{CUTTER}\n{at_call}", host)
+    assert b"CUT" not in done.outputs[0]
+    assert done.verdict.word == "verified"
+    assert host.is_alive
+
+
 def test_the_secret_is_nowhere_in_the_worker_before_its_reveal(host: OracleHost) -> None:
     dumps: list[bytes] = []
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from grading.warden.onepass import Deadlines, Pass
+from grading.warden.onepass import Pass
 from grading.warden.oraclehost import OracleHost
 from grading.warden.process import ROOT, Limits
+from grading.warden.talk import Deadlines
 from tests.grader.support import HERE, OPS, grade_source, make_request
 
 HONEST = (HERE / "honest" / "h13_loud_comments.py").read_text()
@@ -178,7 +179,8 @@ def test_a_full_scratch_disk_is_the_candidates_own_problem(host: OracleHost) -> 
 
 def test_an_oracle_that_was_left_in_the_middle_is_replaced(host: OracleHost) -> None:
     before = host.child.pid
-    grade_source("M", "raise SystemExit(0)\n", host, deadlines=DEADLINES)
+    leaves = HONEST.replace("        return Ref", "        import os\n\n        os._exit(0)\n        return Ref")
+    assert grade_source("M", leaves, host, deadlines=DEADLINES).verdict.rules() == {"grade.worker_ended"}
     assert grade_source("M", HONEST, host, deadlines=DEADLINES).verdict.word == "verified"
     assert host.child.pid != before
 

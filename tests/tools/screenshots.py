@@ -50,7 +50,7 @@ FOUND = {
     "compare": ("board", r'href="(/compare/\?[^"]+)"'),
     "log": ("run", r'href="(/runs/[^"#?]+/files/benchmark\.log)#'),
     "source": ("run", r'href="(/runs/[^"#?]+/files/solution\.py)"'),
-    "diff": ("run", r'href="(/runs/[^"#?]+/files/solution\.py\?against=[^"]+)"'),
+    "diff": ("source", r'href="(/runs/[^"#?]+/files/solution\.py\?against=[^"]+)"'),
 }
 
 

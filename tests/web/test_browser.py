@@ -62,6 +62,10 @@ def pages_of(world: World) -> list[str]:
         page_of(world.withheld),
         page_of(world.failed),
         page_of(world.withdrawn),
+        f"{run}files/solution.py?against={world.published.run_id}",
+        "/compare/",
+        "/corrections/",
+        "/data/",
         "/withheld/",
         "/releases/",
         "/releases/2/",
@@ -79,33 +83,26 @@ def faults_of(reader: Reader) -> list[str]:
 
 
 @pytest.mark.parametrize(("width", "theme"), LOOKS)
-def test_every_page_fits_breaks_no_policy_and_asks_nobody_else(site: tuple[str, World], width: int, theme: str) -> None:
+def test_every_kind_of_page_fits_is_accessible_breaks_no_policy_and_asks_nobody_else(
+    site: tuple[str, World], width: int, theme: str
+) -> None:
     base, world = site
+    faults: list[str] = []
     with reading(base, width, theme) as reader:
         for path in pages_of(world):
             reader.said.clear()
             reader.open(path)
-            said = [text for text in reader.broken() if "404" not in text]
-            assert said == [], f"{path}: {said}"
-            assert reader.overflow() <= 0, f"{path} is {reader.overflow()} px too wide"
-            assert reader.tab.evaluate("window.shift") < 0.01, f"{path} moves while it loads"
-        assert reader.foreign() == []
-        assert not [url for url in reader.requested if "plotly" in url]
-
-
-@pytest.mark.parametrize(("width", "theme"), LOOKS)
-def test_axe_finds_nothing_on_any_kind_of_page(site: tuple[str, World], width: int, theme: str) -> None:
-    base, world = site
-    faults = []
-    with reading(base, width, theme, bypass=True) as reader:
-        for path in pages_of(world):
-            reader.open(path)
+            faults += [f"{path} {text}" for text in reader.broken() if "404" not in text]
+            faults += [f"{path} is {reader.overflow()} px too wide"] if reader.overflow() > 0 else []
+            faults += [f"{path} moves while it loads"] if reader.tab.evaluate("window.shift") > 0.01 else []
             faults += [f"{path} {fault}" for fault in faults_of(reader)]
+        faults += reader.foreign()
+        faults += [url for url in reader.requested if "plotly" in url]
     assert faults == []
 
 
 @pytest.mark.parametrize("has_script", [True, False])
-@pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (820, "dark"), (390, "light")])
+@pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (390, "dark")])
 def test_a_reader_gets_from_the_front_page_to_the_line_that_proves_a_number(
     site: tuple[str, World], width: int, theme: str, has_script: bool
 ) -> None:
@@ -148,7 +145,7 @@ def test_a_reader_learns_why_a_score_is_withheld(site: tuple[str, World], has_sc
     with reading(base, 390, has_script=has_script) as reader:
         tab = reader.tab
         reader.open("/withheld/")
-        tab.get_by_label("Reason").select_option("score.disagrees")
+        tab.locator("select[name=reason]").select_option("score.disagrees")
         tab.get_by_role("button", name="Apply").click()
         tab.locator("td a.runid").first.click()
         assert reader.place() == page_of(world.withheld)
@@ -183,7 +180,7 @@ def test_the_theme_is_chosen_kept_and_never_flashes(site: tuple[str, World]) -> 
         assert tab.evaluate("window.first") == dark
 
 
-def test_the_keyboard_reaches_the_content_first_and_scrolls_tables(site: tuple[str, World]) -> None:
+def test_the_keyboard_reaches_the_content_first_and_walks_through_tables(site: tuple[str, World]) -> None:
     base, _ = site
     with reading(base, 390) as reader:
         tab = reader.tab
@@ -194,7 +191,13 @@ def test_the_keyboard_reaches_the_content_first_and_scrolls_tables(site: tuple[s
         assert tab.evaluate("document.activeElement.id") == "main"
         tab.locator(".matrix").focus()
         tab.keyboard.press("ArrowRight")
-        tab.wait_for_function("document.querySelector('.matrix').scrollLeft > 0")
+        tab.wait_for_timeout(400)
+        assert tab.evaluate("document.querySelector('.matrix').scrollLeft > 0")
+        tab.locator("tbody .cell__score").first.focus()
+        tab.keyboard.press("ArrowUp")
+        assert "W4A16" in tab.evaluate("document.activeElement.textContent")
+        tab.keyboard.press("ArrowDown")
+        assert tab.evaluate("document.activeElement.className") == "cell__score"
 
 
 def test_the_largest_paint_comes_within_a_second(site: tuple[str, World]) -> None:
@@ -205,9 +208,9 @@ def test_the_largest_paint_comes_within_a_second(site: tuple[str, World]) -> Non
             times = []
             for _ in range(3):
                 reader.open(path)
-                reader.tab.wait_for_function("window.paint > 0")
+                reader.tab.wait_for_timeout(200)
                 times.append(reader.tab.evaluate("window.paint"))
-            assert min(times) < 1000, f"{path}: {times}"
+            assert 0 < min(times) < 1000, f"{path}: {times}"
 
 
 def test_a_name_made_to_break_pages_breaks_none(clean_log: None, live_server: Any, add: Add, act: Any) -> None:
@@ -224,3 +227,56 @@ def test_a_name_made_to_break_pages_breaks_none(clean_log: None, live_server: An
             reader.open(path)
             assert reader.broken() == []
             assert reader.overflow() <= 0, path
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (390, "dark")])
+def test_plotly_takes_over_a_drawing_when_asked_and_breaks_no_policy(
+    site: tuple[str, World], width: int, theme: str
+) -> None:
+    base, world = site
+    with reading(base, width, theme) as reader:
+        tab = reader.tab
+        reader.open(page_of(world.published))
+        figure = tab.locator("figure[data-chart]").first
+        assert figure.locator(".chart__drawing svg").is_visible()
+        tab.wait_for_timeout(300)
+        assert not [url for url in reader.requested if "plotly" in url]
+        figure.get_by_role("button", name="Explore").click()
+        figure.locator(".chart__plot .main-svg").first.wait_for()
+        figure.get_by_role("button", name="Back to the drawing").wait_for()
+        assert not figure.locator(".chart__drawing").is_visible()
+        assert [url.rsplit("/", 1)[-1] for url in reader.requested if "plotly" in url] == ["plotly.min.js"]
+        assert tab.evaluate("document.getElementById('plotly.js-style-global').sheet.cssRules.length") > 20
+        assert "shapes" in figure.locator(".chart__plot").get_attribute("aria-label")
+        figure.locator(".nsewdrag").first.hover()
+        assert reader.overflow() <= 0
+        figure.get_by_role("button", name="Back to the drawing").click()
+        assert figure.locator(".chart__drawing svg").is_visible()
+        assert (reader.broken(), reader.foreign()) == ([], [])
+
+
+def test_a_chart_has_its_table_on_one_key_and_is_saved_as_csv_svg_and_png(site: tuple[str, World]) -> None:
+    base, world = site
+    with reading(base) as reader:
+        reader.open(page_of(world.published))
+        figure = reader.tab.locator("figure[data-chart]").first
+        figure.get_by_role("button", name="Explore").focus()
+        reader.tab.keyboard.press("t")
+        assert figure.get_by_role("table").is_visible()
+        for name, start in (("CSV", b'"shape"'), ("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+            with reader.tab.expect_download() as download:
+                figure.locator(".tools").get_by_text(name, exact=True).click()
+            with open(download.value.path(), "rb") as file:
+                assert file.read(7).startswith(start), name
+        assert reader.broken() == []
+
+
+def test_charts_read_without_script(site: tuple[str, World]) -> None:
+    base, world = site
+    with reading(base, has_script=False) as reader:
+        reader.open(page_of(world.published))
+        figure = reader.tab.locator("figure[data-chart]").first
+        assert figure.locator("svg[role=img]").is_visible()
+        assert not figure.get_by_role("button").first.is_visible()
+        figure.get_by_text("Table", exact=True).click()
+        assert figure.get_by_role("table").is_visible()

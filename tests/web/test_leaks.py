@@ -163,7 +163,15 @@ def without_evidence(address: str, content: bytes, run: Run) -> bytes:
     return json.dumps(data).encode()
 
 
-QUERIES = ["", "?a=held&b=withdrawn&board=hard/H200", "?release=1", "?release=2", "?sort=07_w4a16_gemm", "?status=withheld", "?q=held"]
+QUERIES = [
+    "",
+    "?release=1",
+    "?release=2",
+    "?sort=07_w4a16_gemm",
+    "?status=withheld",
+    "?q=held",
+    "?board=hard/H200&a=shown&b=held&c=withdrawn",
+]
 
 
 @pytest.mark.parametrize("reader", ["stranger", "auditor without a right to decide"])

@@ -39,17 +39,19 @@ def exact_forward(model: Model, x: Tensor) -> Tensor:
 
 def exact_case(state: dict[str, Tensor], inputs: list[Tensor], rng: random.Random):
     """Return whole numbers that e4m3 holds exactly, and scales of one."""
-    generator = torch.Generator().manual_seed(rng.randrange(1 << 30))
-    x = torch.randint(-15, 16, inputs[0].shape, generator=generator).to(torch.float8_e4m3fn)
-    weight = torch.randint(-15, 16, state["weight"].shape, generator=generator).to(torch.float8_e4m3fn)
+    generator = torch.Generator(device=inputs[0].device).manual_seed(rng.randrange(1 << 30))
+    x = torch.randint(-15, 16, inputs[0].shape, generator=generator, device=inputs[0].device).to(torch.float8_e4m3fn)
+    weight = torch.randint(-15, 16, state["weight"].shape, generator=generator, device=inputs[0].device).to(
+        torch.float8_e4m3fn
+    )
     return {"weight": weight, "scale": torch.ones_like(state["scale"])}, [x]
 
 
 def structural_cases(inputs: list[Tensor], rng: random.Random) -> Iterator[tuple[str, list[Tensor]]]:
     """Yield rows that select single columns of the weight, the ragged end first."""
     rows, columns = inputs[0].shape
-    row = torch.arange(rows)
+    row = torch.arange(rows, device=inputs[0].device)
     for name, first in (("last_columns", columns - min(rows, columns)), ("any_columns", rng.randrange(columns))):
-        x = torch.zeros(rows, columns)
+        x = torch.zeros(rows, columns, device=inputs[0].device)
         x[row, (first + row) % columns] = 4.0
         yield name, [x.to(inputs[0].dtype)]

@@ -36,17 +36,17 @@ def exact_forward(model: Model, x: Tensor) -> Tensor:
 
 def exact_case(state: dict[str, Tensor], inputs: list[Tensor], rng: random.Random):
     """Return whole numbers whose every partial sum is exact in fp32 and too wide for bf16."""
-    generator = torch.Generator().manual_seed(rng.randrange(1 << 30))
-    x = torch.randint(-64, 65, inputs[0].shape, generator=generator).bfloat16()
-    weight = torch.randint(-64, 65, state["weight"].shape, generator=generator).bfloat16()
+    generator = torch.Generator(device=inputs[0].device).manual_seed(rng.randrange(1 << 30))
+    x = torch.randint(-64, 65, inputs[0].shape, generator=generator, device=inputs[0].device).bfloat16()
+    weight = torch.randint(-64, 65, state["weight"].shape, generator=generator, device=inputs[0].device).bfloat16()
     return {"weight": weight}, [x]
 
 
 def structural_cases(inputs: list[Tensor], rng: random.Random) -> Iterator[tuple[str, list[Tensor]]]:
     """Yield rows that select single rows of the weight, the last ones first."""
     rows, columns = inputs[0].shape
-    row = torch.arange(rows)
+    row = torch.arange(rows, device=inputs[0].device)
     for name, first in (("last_columns", columns - min(rows, columns)), ("any_columns", rng.randrange(columns))):
-        x = torch.zeros(rows, columns)
+        x = torch.zeros(rows, columns, device=inputs[0].device)
         x[row, (first + row) % columns] = 2.0
         yield name, [x.bfloat16()]

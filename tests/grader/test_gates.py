@@ -1,0 +1,113 @@
+"""The numeric gate: what it lets through and what not, on tensors alone."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the gate compares tensors")
+
+from grading.oracle.contents import edit_one, quiet_seeds  # noqa: E402
+from grading.oracle.gates import DEFAULTS, Gate, class_ratio, compare, gate_for, is_within  # noqa: E402
+from grading.oracle.secret import Secret  # noqa: E402
+
+GATE = DEFAULTS["bfloat16"]
+
+
+def passes(expected, actual, gate=GATE) -> bool:
+    result = compare(expected, actual, gate)
+    return result.bad == 0 and result.ratio is not None and result.ratio <= 1.0
+
+
+@pytest.fixture
+def product():
+    generator = torch.Generator().manual_seed(1)
+    x, w = (torch.randn(*shape, generator=generator) for shape in ((32, 256), (256, 48)))
+    return x, w, (x @ w).bfloat16()
+
+
+def test_other_rounding_passes_at_every_scale(product):
+    x, w, reference = product
+    halves = (x[:, :128] @ w[:128]).bfloat16() + (x[:, 128:] @ w[128:]).bfloat16()
+    for scale in (1e-6, 1.0, 1e6):
+        assert passes((reference.float() * scale).bfloat16(), (halves.float() * scale).bfloat16())
+
+
+def test_cheap_answers_fail_at_every_scale(product):
+    x, w, reference = product
+    dropped = (x[:, :192] @ w[:192]).bfloat16()
+    mean = torch.full_like(reference, float(reference.float().mean()))
+    for scale in (1e-6, 1.0, 1e6):
+        for cheap in (torch.zeros_like(reference), mean, dropped, -reference):
+            result = compare((reference.float() * scale).bfloat16(), (cheap.float() * scale).bfloat16(), GATE)
+            assert result.ratio is None or result.ratio >= 10
+
+
+def test_one_wrong_element_is_reported(product):
+    _, _, reference = product
+    flipped = reference.clone()
+    flipped.view(torch.uint8)[7, 31] ^= 0x40
+    result = compare(reference, flipped, GATE)
+    assert (result.bad, result.is_equal) == (1, False)
+    assert compare(reference, reference.clone(), GATE).is_equal
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_never_passes_for_what_is(bad: float):
+    reference = torch.ones(4, 4)
+    assert not passes(reference, reference.clone().index_put_((torch.tensor(0), torch.tensor(0)), torch.tensor(bad)))
+    assert not passes(torch.full((4, 4), bad), reference)
+    assert passes(torch.full((4, 4), bad), torch.full((4, 4), bad))
+
+
+def test_infinities_keep_their_sign():
+    assert not passes(torch.tensor([float("inf"), 1.0]), torch.tensor([float("-inf"), 1.0]))
+
+
+def test_whole_numbers_are_exact():
+    assert gate_for("toy/K", "int64") == Gate(0.0, 0.0)
+    assert passes(torch.arange(5), torch.arange(5), gate_for("toy/K", "int64"))
+    assert not passes(torch.arange(5), torch.arange(5) + 1, gate_for("toy/K", "int64"))
+
+
+def test_the_decks_own_tolerance_lets_small_zeros_through():
+    tiny = torch.full((4, 4), 1e-3)
+    assert is_within(tiny, torch.zeros(4, 4), 0.01)
+    assert not passes(tiny, torch.zeros(4, 4))
+    assert not is_within(tiny, torch.full((4, 4), float("nan")), 0.01)
+
+
+def test_the_error_class_tells_bf16_from_fp8(product):
+    x, w, _ = product
+    exact = x.double() @ w.double()
+    rounded = (x.bfloat16().float() @ w.bfloat16().float()).bfloat16()
+    narrow = (x.to(torch.float8_e4m3fn).float() @ w.to(torch.float8_e4m3fn).float()).bfloat16()
+    assert class_ratio(exact, rounded, rounded) == pytest.approx(1.0)
+    assert class_ratio(exact, rounded, narrow) > 4
+    assert class_ratio(exact, exact, rounded) is None
+
+
+def test_an_edit_changes_one_element_by_much_and_nothing_else():
+    inputs = [torch.randn(8, 8), torch.arange(8)]
+    edited = edit_one(inputs, Secret(b"1" * 32).rng("edit"), frozenset())
+    assert int((inputs[0] != edited[0]).sum()) == 1
+    assert torch.equal(inputs[1], edited[1])
+    assert float((inputs[0] - edited[0]).abs().max()) > 30
+
+
+def test_a_reference_cannot_seed_the_generators_again():
+    drawn = []
+    for seed in (1, 2):
+        with quiet_seeds(seed):
+            torch.manual_seed(0)
+            drawn.append(torch.rand(4))
+    assert not torch.equal(*drawn)
+    torch.manual_seed(5)
+    first = torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(first, torch.rand(1))
+
+
+def test_seeds_follow_from_the_secret_and_the_label_alone():
+    secret, again, other = Secret(b"a" * 32), Secret(b"a" * 32), Secret()
+    assert secret.seed("0/nominal/1") == again.seed("0/nominal/1") != secret.seed("0/nominal/2")
+    assert secret.seed("0/nominal/1") != other.seed("0/nominal/1")
+    assert secret.commitment == again.commitment != other.commitment
+    assert bytes.fromhex(secret.reveal()) == b"a" * 32

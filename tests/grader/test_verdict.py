@@ -1,0 +1,278 @@
+"""Verdicts and timing rules on made evidence: no process, no PyTorch."""
+
+import random
+
+import msgspec
+import pytest
+
+from grading.evidence import (
+    EVIDENCE_SCHEMA,
+    GRADER_VERSION,
+    Call,
+    Evidence,
+    Intake,
+    PassEvidence,
+    ShapeEvidence,
+    read_evidence,
+)
+from grading.verdict import EXIT_CODES, judge
+from grading.verdict_timing import (
+    find_split,
+    judge_agreement,
+    judge_distribution,
+    judge_floor,
+    judge_halves,
+    judge_outside,
+    judge_settle,
+    summarise,
+)
+
+US = 1000
+FULL = {"namespaces": ["mount", "pid", "net", "ipc", "uts"], "root": "own", "uid": 61000, "seccomp": 45}
+NOOP = [35 * US] * 20
+
+
+def make_call(number: int = 1, group: str = "timed", **fields) -> Call:
+    given = {
+        "kind": "nominal",
+        "name": "",
+        "slot": 0,
+        "done_ns": 130 * US,
+        "snap_ns": 135 * US,
+        "claim_ns": 100 * US,
+        "ratio": 0.2,
+        "bad": 0,
+        "form": None,
+        "hash": "00",
+        "inputs_intact": True,
+        "poison_left": 0,
+    } | fields
+    return Call(number=number, group=group, **given)
+
+
+def make_shape(*calls: Call, **fields) -> ShapeEvidence:
+    made = calls or tuple(make_call(number) for number in range(20))
+    given = {"shape": {"M": 1.0}, "noop_done_ns": [30 * US] * 20, "noop_snap_ns": NOOP, "calls": list(made)} | fields
+    return ShapeEvidence(**given)
+
+
+def make_pass(number: int = 1, *shapes: ShapeEvidence, **fields) -> PassEvidence:
+    given = {
+        "ended": "complete",
+        "at": "end",
+        "detail": "",
+        "signal": None,
+        "commitment": "c",
+        "secret": "s",
+        "plan_seed": 1,
+        "changed_at_import": [],
+        "changed_at_end": [],
+        "isolation": {"worker": FULL},
+        "output_bytes": 0,
+        "shapes": list(shapes or (make_shape(),)),
+        "steps": [],
+    } | fields
+    return PassEvidence(number=number, **given)
+
+
+def make_evidence(*passes: PassEvidence, **fields) -> Evidence:
+    given = {
+        "schema": EVIDENCE_SCHEMA,
+        "grader_version": GRADER_VERSION,
+        "problem": "toy/M",
+        "problem_version": "v",
+        "reference_digest": "d",
+        "device": "cuda:0",
+        "device_name": "NVIDIA H200",
+        "tier": "full",
+        "started_at": "2026-11-30T12:00:00+00:00",
+        "intake": Intake(digest="d", files=["solution.py"], refused=[], forbidden=[], is_exempt=False),
+        "forbidden_calls": [],
+        "passes": list(passes or (make_pass(1), make_pass(2))),
+    } | fields
+    return Evidence(**given)
+
+
+def words(rules) -> list[str]:
+    return [f"{rule.rule} {rule.word}" for rule in rules]
+
+
+def test_a_clean_grade_is_verified():
+    verdict = judge(make_evidence())
+    assert (verdict.word, verdict.fired, verdict.exit_code) == ("verified", [], 0)
+
+
+def test_evidence_can_be_judged_again_from_its_bytes():
+    evidence = make_evidence(make_pass(1, make_shape(make_call(ratio=7.0, bad=3))))
+    again = read_evidence(msgspec.json.encode(evidence))
+    assert judge(again) == judge(evidence)
+    assert judge(again).word == "incorrect"
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule", "word"),
+    [
+        ({"ratio": 1.01, "bad": 1}, "P6.timed", "incorrect"),
+        ({"ratio": None, "bad": 1}, "P6.timed", "incorrect"),
+        ({"ratio": float("nan"), "bad": 0}, "P6.timed", "incorrect"),
+        ({"ratio": 3.0, "bad": 1, "is_within_deck": True}, "P16.scale", "incorrect"),
+        ({"ratio": 3.0, "bad": 1, "poison_left": 900}, "P4.poison", "incorrect"),
+        ({"form": "positions repeat", "bad": 1}, "P6.timed", "incorrect"),
+        ({"fault": "output", "fault_text": "form: bf16"}, "E30.form", "incorrect"),
+        ({"group": "edit", "ratio": 3.0, "bad": 1}, "P2c.edit", "incorrect"),
+        ({"group": "silent_rewrite", "ratio": 3.0, "bad": 1}, "P2b.silent_rewrite", "incorrect"),
+        ({"group": "exact", "ratio": 2.0, "bad": 1}, "P16.exact", "incorrect"),
+    ],
+)
+def test_a_wrong_answer_is_incorrect_by_the_probe_that_saw_it(fields: dict, rule: str, word: str):
+    group = fields.pop("group", "timed")
+    verdict = judge(make_evidence(make_pass(1, make_shape(make_call(1, group, **fields)))))
+    assert verdict.word == word
+    assert rule in verdict.rules()
+
+
+@pytest.mark.parametrize(
+    ("call", "rule"),
+    [
+        ({"inputs_intact": False}, "P9.input_written"),
+        ({"fault": "output", "fault_text": "type: Lazy instead of torch.Tensor"}, "E31.type"),
+        ({"fault": "output", "fault_text": "attributes: the tensor carries 'float'"}, "E31.type"),
+    ],
+)
+def test_an_accusation_needs_two_passes_that_agree(call: dict, rule: str):
+    shape = make_shape(make_call(**call))
+    alone = judge(make_evidence(make_pass(1, shape), make_pass(2)))
+    both = judge(make_evidence(make_pass(1, shape), make_pass(2, shape)))
+    assert (alone.word, both.word) == ("needs_audit", "integrity")
+    assert rule in both.rules()
+
+
+def test_a_fault_of_memory_agrees_with_a_pass_that_saw_the_write():
+    died = make_pass(1, ended="died", signal=11, at="shape 0 call")
+    wrote = make_pass(2, make_shape(make_call(inputs_intact=False)), writable_inputs=True)
+    assert judge(make_evidence(died, wrote)).word == "integrity"
+    assert judge(make_evidence(died, make_pass(2, writable_inputs=True))).word == "inconclusive"
+
+
+@pytest.mark.parametrize("ended", ["build", "died", "timeout", "output", "oracle", "device"])
+def test_a_pass_that_stopped_is_inconclusive(ended: str):
+    verdict = judge(make_evidence(make_pass(1, ended=ended, at="build")))
+    assert (verdict.word, verdict.exit_code) == ("inconclusive", 4)
+
+
+def test_raising_in_some_calls_is_wrong_and_in_all_of_them_says_nothing():
+    raised = make_call(fault="raised", fault_text="ValueError: x", bad=1, ratio=None)
+    some = judge(make_evidence(make_pass(1, make_shape(make_call(), raised))))
+    every = judge(make_evidence(make_pass(1, make_shape(raised, raised))))
+    assert (some.word, some.rules()) == ("incorrect", {"P6.timed"})
+    assert (every.word, every.rules()) == ("inconclusive", {"grade.raised"})
+
+
+def test_a_wrong_answer_counts_even_when_the_pass_stopped_later():
+    shape = make_shape(make_call(ratio=9.0, bad=4))
+    assert judge(make_evidence(make_pass(1, shape, ended="died"))).word == "incorrect"
+
+
+@pytest.mark.parametrize(
+    ("report", "tier", "word"),
+    [
+        (FULL, "A", "verified"),
+        (FULL | {"uid": 0}, "B", "verified"),
+        ({key: value for key, value in FULL.items() if key != "seccomp"}, "B", "verified"),
+        (FULL | {"namespaces": ["net"]}, "C", "inconclusive"),
+        ({}, "C", "inconclusive"),
+    ],
+)
+def test_weak_isolation_lowers_the_level_and_never_verifies_at_the_lowest(report: dict, tier: str, word: str):
+    verdict = judge(make_evidence(make_pass(1, isolation={"worker": report})))
+    assert (verdict.isolation, verdict.word) == (tier, word)
+
+
+def test_a_census_opens_an_audit_for_what_the_deck_forbids():
+    shape = msgspec.structs.replace(make_shape(), census=[{"name": "aten::mm", "kind": "op", "share": 0.9}])
+    forbidden = ["torch.mm"]
+    assert judge(make_evidence(make_pass(1, shape), forbidden_calls=forbidden)).word == "needs_audit"
+    assert judge(make_evidence(make_pass(1, shape))).word == "verified"
+
+
+def test_a_lower_class_of_precision_is_noted_then_audited():
+    for ratio, word in ((1.2, "verified"), (2.5, "verified_note"), (16.0, "needs_audit")):
+        calls = [make_call(number, class_ratio=ratio) for number in range(20)]
+        assert judge(make_evidence(make_pass(1, make_shape(*calls)))).word == word
+
+
+# The six honest rows and the cheat of the measured table: event and outside medians in microseconds, no-op subtracted.
+@pytest.mark.parametrize(
+    ("event", "outside", "fires"),
+    [
+        (18.2, 11.0, False),
+        (169.0, 214.7, False),
+        (25.8, 10.4, False),
+        (84.0, 70.4, False),
+        (687.4, 694.2, False),
+        (648.4, 623.7, False),
+        (105.0, 653.6, True),
+    ],
+)
+def test_t1_catches_the_measured_side_stream_and_spares_the_six_honest_rows(event: float, outside: float, fires: bool):
+    calls = [make_call(claim_ns=int(event * US), snap_ns=int(outside * US) + 35 * US) for _ in range(20)]
+    assert words(judge_outside(calls, NOOP)) == (["T1.outside integrity"] if fires else [])
+
+
+def test_t1_counts_only_when_both_passes_agree():
+    calls = [make_call(number, claim_ns=50 * US, snap_ns=700 * US, done_ns=695 * US) for number in range(20)]
+    late = make_shape(*calls)
+    assert judge(make_evidence(make_pass(1, late), make_pass(2, late))).word == "integrity"
+    assert judge(make_evidence(make_pass(1, late), make_pass(2))).word == "needs_audit"
+
+
+def test_t2_sees_a_median_game_and_spares_jitter():
+    rng = random.Random(1)
+    jitter = [100 * rng.uniform(0.97, 1.05) for _ in range(60)]
+    assert words(judge_distribution(jitter)) == []
+    assert words(judge_distribution([10.0] * 33 + [100.0] * 27)) == ["T2.spread needs_audit"]
+    assert words(judge_distribution([80.0] * 33 + [110.0] * 27)) == ["T2.clusters needs_audit"]
+    assert find_split(sorted([100.0] * 58 + [900.0] * 2)) is None
+
+
+def test_t3_follows_the_published_time():
+    for measured, expected in ((1.0, []), (1.06, []), (1.1, ["T3.agreement verified_note"])):
+        assert words(judge_agreement(measured, 1.01)) == expected
+    assert words(judge_agreement(1.3, 1.0)) == ["T3.agreement not_reproduced"]
+    assert words(judge_agreement(0.0125, 0.010)) == []
+
+
+def test_t3_needs_every_pass_to_be_slower():
+    slow = make_shape(*[make_call(number, claim_ns=130 * US) for number in range(20)])
+    published = [0.1]
+    assert judge(make_evidence(make_pass(1, slow), make_pass(2, slow), published_ms=published)).word == "not_reproduced"
+    assert judge(make_evidence(make_pass(1, slow), make_pass(2), published_ms=published)).word == "verified_note"
+
+
+def test_t6_knows_what_is_impossible():
+    assert words(judge_floor(0.95, 1.0)) == ["T6.floor integrity"]
+    assert words(judge_floor(1.05, 1.0)) == ["T6.floor needs_audit"]
+    assert words(judge_floor(1.2, 1.0)) == []
+
+
+def test_t7_notes_a_slower_second_half():
+    assert words(judge_halves([100.0] * 30 + [108.0] * 30)) == []
+    assert words(judge_halves([100.0] * 30 + [115.0] * 30)) == ["T7.halves verified_note"]
+
+
+def test_t8_charges_work_that_outlives_done():
+    late = [make_call(done_ns=100 * US, snap_ns=160 * US) for _ in range(20)]
+    assert words(judge_settle(late, make_shape())) == ["T8.settle integrity"]
+    assert words(judge_settle([make_call()] * 20, make_shape())) == []
+
+
+def test_times_are_summarised_with_the_noop_taken_off():
+    summary = summarise(make_shape())
+    assert summary is not None
+    assert (summary.median_ms, summary.outside_ms, summary.noop_ms) == (0.1, 0.1, 0.035)
+    assert summarise(make_shape(make_call(1, "edit"))) is None
+
+
+def test_every_verdict_has_an_exit_status():
+    expected = {"verified": 0, "verified_note": 0, "not_reproduced": 1, "incorrect": 1, "integrity": 2}
+    assert expected | {"needs_audit": 3, "inconclusive": 4} == EXIT_CODES
