@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _ADD_SEALS, _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 1033, 1, 2, 4, 16
-_LINE_BYTES, _HELD_ONE_IN, _DECOY = 128, 256, 0x2A
+_LINE_BYTES, _HELD_ONE_IN = 128, 64
 
 
 class OracleArena:
@@ -51,19 +51,19 @@ class OracleArena:
         self.writable = writable
 
     def hold_back(self, content: "Tensor") -> None:
-        """Write content of which lines are still wrong: all of them on a processor, one in 256 at random on a GPU."""
+        """Write content of which lines are still wrong: all of them on a processor, one in 64 at random on a GPU."""
         import torch
 
         flat = _bytes(content)
         lines = max(1, self.bytes // _LINE_BYTES)
         if self._mapping is not None or lines == 1:
             self._held = None
-            self.flat.copy_(flat ^ _DECOY)
+            self.flat.copy_(_noise(flat))
             return
         self.flat.copy_(flat)
         self._held = torch.randint(lines, (max(1, lines // _HELD_ONE_IN),), device=flat.device)
         table = self.flat[: lines * _LINE_BYTES].view(lines, _LINE_BYTES)
-        table[self._held] = flat[: lines * _LINE_BYTES].view(lines, _LINE_BYTES)[self._held] ^ _DECOY
+        table[self._held] = _noise(table[self._held])
 
     def complete(self, content: "Tensor") -> None:
         """Put right what `hold_back` left wrong. So few lines do not warm the cache that was flushed in between."""
@@ -91,6 +91,13 @@ class OracleArena:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def _noise(like: "Tensor") -> "Tensor":
+    """Return random bytes: a pattern that is known could be taken off again."""
+    import torch
+
+    return torch.randint(0, 256, like.shape, dtype=torch.uint8, device=like.device)
 
 
 def _bytes(tensor: "Tensor") -> "Tensor":

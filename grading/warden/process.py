@@ -47,7 +47,8 @@ class Program:
 
     entry        module with a ``main`` that takes the arguments
     shown        paths of the checkout that it can see and import from
-    bundle_at    where the bundle's folder is mounted; it is the working folder and first on the import path
+    bundle_at    where the bundle's folder is mounted; it is the working folder, and no folder of the import path: a
+                 helper named like a library's module must not be loaded in its place before the bundle is imported
     """
 
     name: str
@@ -181,7 +182,7 @@ def _jail_spec(program: Program, passed: Sequence[int]) -> dict[str, Any]:
     shown = [str(path) for path in program.shown]
     binds = _outermost([path for path in [*fixed, *shown] if os.path.lexists(path)])
     site = [path for path in libraries if path.endswith(("site-packages", "dist-packages")) or is_gpu]
-    paths = [*([program.bundle_at] if program.bundle_at else []), str(ROOT), *site]
+    paths = [str(ROOT), *site]
     line = _PROGRAM_LINE.format(paths=paths, entry=program.entry, arguments=(passed[0], *program.arguments))
     limits = program.limits
     return {

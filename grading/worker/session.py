@@ -6,6 +6,7 @@ what it could gain is a false ``claim_ns``, which the warden holds against its o
 
 import gc
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from time import monotonic, perf_counter_ns
@@ -50,7 +51,8 @@ class Session:
         self._timer: Callable[[], Any] = perf_counter_ns
 
     def import_bundle(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Import ``solution``."""
+        """Import ``solution``; only from here on the bundle's folder is on the import path."""
+        sys.path.insert(0, os.getcwd())
         self._module = importlib.import_module("solution")
         return {"event": "built", "changed": compare_identity(self._before, take_identity())[:40]}
 

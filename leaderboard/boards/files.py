@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from grading.integrity import may_publish_transcript
 from leaderboard.boards.runs import RunView, read_file
 
 MAX_LINES = 5_000
@@ -21,8 +22,16 @@ class TextFile:
 
 
 def open_paths(view: RunView, *, is_staff: bool) -> frozenset[str]:
-    """Return the files that a reader may open: all of a published run; else none, since its logs hold its score."""
-    return frozenset(entry.path for entry in view.files) if view.is_published or is_staff else frozenset()
+    """Return the files that a reader may open: all of a published run; else none, since its logs hold its score.
+
+    A transcript in which a rule saw a secret is for staff only.
+    """
+    if is_staff:
+        return frozenset(entry.path for entry in view.files)
+    with_transcripts = may_publish_transcript(finding.code for finding in view.findings)
+    return frozenset(
+        entry.path for entry in view.files if view.is_published and (with_transcripts or entry.role != "transcript")
+    )
 
 
 def read_text(view: RunView, path: str) -> TextFile | None:

@@ -22,6 +22,7 @@ class RuleView:
     severity: str
     effect: str
     is_waivable: bool
+    is_lead: bool
     text: str
     overrides: tuple[tuple[str, str, str], ...]
 
@@ -50,6 +51,7 @@ def list_rules() -> tuple[RuleGroup, ...]:
             rule.severity,
             _WHOM[rule.severity],
             rule.is_waivable,
+            rule.is_lead,
             inspect.getdoc(rule.check) or "",
             overrides,
         )
