@@ -119,7 +119,10 @@ def isolation_tier(passes: list[PassEvidence]) -> str:
     for report in reports:
         names = report.get("namespaces")
         held = _NEEDED & set(names if isinstance(names, list) else ())
-        is_full = held == _NEEDED and report.get("root") == "own" and report.get("uid") != 0 and "seccomp" in report
+        missing = report.get("missing")
+        lacks = set(missing if isinstance(missing, dict) else ()) & {"read_only", "proc", "uid"}
+        is_full = held == _NEEDED and not lacks and report.get("root") == "own" and report.get("uid") != 0
+        is_full = is_full and "seccomp" in report
         tiers.append("A" if is_full else "B" if {"mount", "pid", "net"} <= held else "C")
     return max(tiers)
 

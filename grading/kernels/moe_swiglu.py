@@ -355,7 +355,7 @@ def portable_kernel(
     I,
     BM: tl.constexpr,
     BN: tl.constexpr,
-    BK: tl.constexpr,  # noqa: E741
+    BK: tl.constexpr,
 ):
     # Programs run over tiles of whole experts; the last ones may find no expert.
     left = tl.program_id(1)
@@ -404,7 +404,7 @@ def portable(x, gate, up, offsets):
 class Model(nn.Module):
     """Expert by expert ``silu(x @ gate) * (x @ up)``."""
 
-    def __init__(self, T_total, H, I, E, K):  # noqa: E741 (the deck's names)
+    def __init__(self, T_total, H, I, E, K):
         super().__init__()
         self.W_gate = nn.Parameter(torch.zeros(E, H, I, dtype=torch.bfloat16))
         self.W_up = nn.Parameter(torch.zeros(E, H, I, dtype=torch.bfloat16))

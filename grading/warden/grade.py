@@ -1,6 +1,7 @@
 """A grade: intake, one or two passes, evidence, verdict."""
 
 import hashlib
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -65,25 +66,21 @@ def grade(request: Request, on_step: OnStep = lambda name, taken: None, host: Or
 
     host  an oracle that already runs and can see the reference; else one is started and ended here
     """
-    foreign = foreign_processes(request.device) if host is None else []
-    if host is not None:
-        return _grade(request, on_step, host, foreign)
-    with OracleHost(request.device, [request.reference], _limits(request)) as own:
-        return _grade(request, on_step, own, foreign)
-
-
-def _grade(request: Request, on_step: OnStep, host: OracleHost, foreign: list[int]) -> Grade:
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    found = read_host(request.device)
+    found = read_host(request.device) | {"python": platform.python_version(), "kernel": platform.release()}
     intake = take_in(request.problem, request.bundle, is_exempt=request.is_exempt)
     job = _make_job(request)
+    taken: list[Pass] = []
     passes: list[PassEvidence] = []
-    outputs: list[bytes] = []
-    while not intake.refused and _needs_pass(passes, job.effort):
-        writable = bool(passes) and is_fault_of_memory(passes[-1])
-        taken = Pass(_varied(job, len(passes)), len(passes) + 1, host, on_step, writable_inputs=writable)
-        passes.append(msgspec.structs.replace(taken.run(), foreign_processes=foreign))
-        outputs.append(taken.output)
+    if not intake.refused and host is not None:
+        passes = _run_passes(job, on_step, host, taken)
+    elif not intake.refused:
+        foreign = foreign_processes(request.device)
+        with OracleHost(request.device, [request.reference], job.limits) as own:
+            passes = _run_passes(job, on_step, own, taken)
+        passes = [msgspec.structs.replace(each, foreign_processes=foreign) for each in passes]
+    for each in taken:
+        found |= each.versions
     evidence = Evidence(
         schema=EVIDENCE_SCHEMA,
         grader_version=GRADER_VERSION,
@@ -100,7 +97,18 @@ def _grade(request: Request, on_step: OnStep, host: OracleHost, foreign: list[in
         passes=passes,
         published_ms=list(request.published_ms),
     )
-    return Grade(evidence, judge(evidence), outputs)
+    return Grade(evidence, judge(evidence), [each.output for each in taken])
+
+
+def _run_passes(job: Job, on_step: OnStep, host: OracleHost, taken: list[Pass]) -> list[PassEvidence]:
+    """Run as many passes as it takes; put them into ``taken`` and return their evidence."""
+    passes: list[PassEvidence] = []
+    while _needs_pass(passes, job.effort):
+        writable = bool(passes) and is_fault_of_memory(passes[-1])
+        number = len(passes)
+        taken.append(Pass(_varied(job, number), number + 1, host, on_step, writable_inputs=writable))
+        passes.append(taken[-1].run())
+    return passes
 
 
 def _needs_pass(passes: list[PassEvidence], effort: Effort) -> bool:

@@ -42,10 +42,15 @@ def main(spec_descriptor: int, report_descriptor: int) -> int:
         _run_inner(spec, report, report_descriptor)
     os.close(report_descriptor)
     _close_passed(spec)
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(inner, signal.SIGKILL))
+    signal.signal(signal.SIGTERM, lambda *_: _end(inner))
     status = _wait(inner)
     _remove_cgroups(groups)
     return status
+
+
+def _end(child: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
 
 
 def _wait(child: int) -> int:
@@ -156,7 +161,7 @@ def _build_root(spec: dict[str, Any], report: Report) -> None:
     kernel.mount("none", "/", None, kernel.RECURSIVE | kernel.PRIVATE)
     kernel.mount("root", stage, "tmpfs", kernel.NO_SUID, "mode=755,size=16m")
     for source in spec["binds"]:
-        _bind(source, stage)
+        _bind(source, stage, report)
     for name in spec["empty"]:
         os.makedirs(stage + name, exist_ok=True)
     for name, text in spec["files"].items():
@@ -176,13 +181,17 @@ def _mount_special(spec: dict[str, Any], stage: str, report: Report) -> None:
         kernel.mount("scratch", stage + name, "tmpfs", kernel.NO_SUID, f"mode=1777,size={size}")
     for device in (*_DEVICES, *spec["devices"]):
         with contextlib.suppress(OSError):
-            _bind(f"/dev/{device}", stage, read_only=False)
+            _bind(f"/dev/{device}", stage, report, read_only=False)
     os.makedirs(stage + "/proc", exist_ok=True)
-    if "pid" in report["namespaces"]:
+    try:
+        if "pid" not in report["namespaces"]:
+            raise OSError(0, "no pid namespace")
         kernel.mount("proc", stage + "/proc", "proc", kernel.NO_SUID | kernel.NO_DEV | kernel.NO_EXEC)
+    except OSError as error:
+        report["missing"]["proc"] = str(error)
 
 
-def _bind(source: str, stage: str, *, read_only: bool = True) -> None:
+def _bind(source: str, stage: str, report: Report, *, read_only: bool = True) -> None:
     """Show one path of the host at the same place; links are copied as links."""
     target = stage + source
     os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -194,9 +203,14 @@ def _bind(source: str, stage: str, *, read_only: bool = True) -> None:
         os.makedirs(target, exist_ok=True)
     else:
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o644))
-    kernel.mount(source, target, None, kernel.BIND | (0 if source == "/sys" else kernel.RECURSIVE))
-    if read_only:
-        kernel.mount("none", target, None, kernel.REMOUNT | kernel.BIND | kernel.READ_ONLY | kernel.NO_SUID)
+    kernel.mount(source, target, None, kernel.BIND | kernel.RECURSIVE)
+    if not read_only:
+        return
+    try:
+        kept = kernel.mount_flags(target)
+        kernel.mount("none", target, None, kernel.REMOUNT | kernel.BIND | kernel.READ_ONLY | kernel.NO_SUID | kept)
+    except OSError as error:
+        report["missing"].setdefault("read_only", str(error))
 
 
 def _mount_folder(name: str, stage: str, files: dict[str, str]) -> None:

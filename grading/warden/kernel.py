@@ -14,9 +14,11 @@ NEW_USER, NEW_PID, NEW_NET, NEW_IPC, NEW_UTS, NEW_MOUNT = (
 )
 READ_ONLY, NO_SUID, NO_DEV, NO_EXEC, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
 DETACH = 2
+_NO_ACCESS_TIME, _NO_DIRECTORY_TIME, _RELATIVE_TIME, _STATVFS_RELATIVE = 1024, 2048, 1 << 21, 4096
 _SET_DEATH_SIGNAL, _SET_NO_NEW_PRIVILEGES, _DROP_BOUNDING, _SET_SECUREBITS, _SET_SECCOMP = 1, 38, 24, 28, 22
 _SECCOMP_FILTER = 2
-_NO_ROOT_LOCKED = 0b111111
+# No root, and three locks: on that, on the fix-up of capabilities at setuid, on keeping them.
+_NO_ROOT_LOCKED = 0b101011
 _LAST_CAPABILITY = 63
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -31,6 +33,13 @@ def mount(source: str, target: str, kind: str | None, flags: int, data: str | No
     encoded = [None if text is None else text.encode() for text in (source, target, kind, data)]
     result = _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
     _check(result, f"mount {target}")
+
+
+def mount_flags(target: str) -> int:
+    """Return the flags that a mount already has and that a remount in a user namespace must keep."""
+    found = os.statvfs(target).f_flag
+    kept = found & (NO_SUID | NO_DEV | NO_EXEC | _NO_ACCESS_TIME | _NO_DIRECTORY_TIME)
+    return kept | (_RELATIVE_TIME if found & _STATVFS_RELATIVE else 0)
 
 
 def enter_root(root: str) -> None:

@@ -68,6 +68,7 @@ class Pass:
     secret: str | None = None
     calls: list[Call] = field(default_factory=list)
     output: bytes = b""
+    versions: dict[str, str] = field(default_factory=dict)
     calibration: list[float | None] = field(default_factory=list)
     _arguments: list[list[Any]] = field(default_factory=list)
     _noops: list[list[Rung]] = field(default_factory=list)
@@ -149,7 +150,7 @@ class Pass:
             [host.page],
         )
         self._talk = talk = Talk(self.worker, host, job.deadlines)
-        talk.greet()
+        self.versions = talk.greet()
         self.isolation = {child.name: child.read_report() for child in (host.child, self.worker)}
         opened = talk.ask_oracle(
             {

@@ -5,6 +5,7 @@ of the CUDA driver, see `grading.worker.cudavmm`.
 """
 
 import mmap
+import os
 import warnings
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ class Arena:
 
             index = int(device.partition(":")[2] or 0)
             self._mapped = import_memory(descriptor, int(spec["arena_bytes"]), index, writable=writable)
+        os.close(descriptor)
 
     def tensor(self) -> "Tensor":
         """Return a new tensor over the arena, with a storage and a version counter of its own."""

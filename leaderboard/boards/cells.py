@@ -5,20 +5,15 @@ on an expired waiver, is withheld from that moment on every surface and in every
 """
 
 import datetime
-import threading
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from grading.problem import Metric, load_decks
 from leaderboard import selection
-from leaderboard.boards.state import read_state
+from leaderboard.boards.memo import Memo
 from leaderboard.models import Audit, Entrant, Release, ReleasedCell
-
-_KEPT = 4
-_lock = threading.Lock()
-_memory: "OrderedDict[tuple[str, int], tuple[Cell, ...]]" = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +86,9 @@ class Cell:
         return self.status == ReleasedCell.Status.PUBLISHED
 
 
+_cells: Memo[tuple[Cell, ...]] = Memo(4)
+
+
 def latest_release() -> Release | None:
     """Return the release that the public site shows, or None before the first."""
     return Release.objects.first()
@@ -103,32 +101,8 @@ def read_cells(release: Release | None, at: datetime.datetime, **columns: str) -
     """
     if release is None:
         return []
-    cells = _remembered(release, at)
+    cells = _cells.get(at, release.pk, lambda: tuple(_read(release, at)))
     return [cell for cell in cells if all(getattr(cell, name) == value for name, value in columns.items())]
-
-
-def _remembered(release: Release, at: datetime.datetime) -> tuple[Cell, ...]:
-    """Return all cells of a release, from memory where the public state is still the one that they were read in.
-
-    The state is read first, so that what is remembered is never older than the token it is remembered under.
-    """
-    key = (read_state(at).token, release.pk)
-    with _lock:
-        if key in _memory:
-            _memory.move_to_end(key)
-            return _memory[key]
-    cells = tuple(_read(release, at))
-    with _lock:
-        _memory[key] = cells
-        while len(_memory) > _KEPT:
-            _memory.popitem(last=False)
-    return cells
-
-
-def forget() -> None:
-    """Forget all cells that were read."""
-    with _lock:
-        _memory.clear()
 
 
 def _read(release: Release, at: datetime.datetime) -> list[Cell]:

@@ -8,6 +8,7 @@ from grading.hardware import load_gpus
 from grading.problem import load_decks
 from leaderboard.boards.cells import Cell
 from leaderboard.boards.matrix import Board, BoardRow
+from leaderboard.boards.memo import Memo
 from leaderboard.boards.runs import visible_runs
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -21,6 +22,9 @@ class Choice:
     name: str
     label: str
     options: tuple[tuple[str, str], ...]
+
+
+_choices: Memo[tuple[Choice, ...]] = Memo(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +58,23 @@ def _stamp(cell: Cell) -> str:
 
 
 def run_choices(at: datetime.datetime, *, is_staff: bool = False) -> tuple[Choice, ...]:
-    """Return the filters of the list of runs, over runs that this reader may know of; three queries."""
+    """Return the filters of the list of runs, over runs that this reader may know of; one query, two at most."""
+    return _read_choices(at, True) if is_staff else _choices.get(at, None, lambda: _read_choices(at, False))
+
+
+def _read_choices(at: datetime.datetime, is_staff: bool) -> tuple[Choice, ...]:
     runs = visible_runs(at, is_staff=is_staff).order_by()
-    models = runs.values_list("entrant__model__slug", "entrant__model__name").distinct()
-    harnesses = runs.values_list("entrant__harness", flat=True).distinct()
-    verdicts = runs.exclude(assessment__verdict=None).values_list("assessment__verdict", flat=True).distinct()
+    columns = ("entrant__model__slug", "entrant__model__name", "entrant__harness", "assessment__verdict")
+    rows = set(runs.values_list(*columns).distinct())
+    models = {(slug, name) for slug, name, _, _ in rows}
     problems = [(problem.id, problem.key) for deck in load_decks().values() for problem in deck.problems.values()]
     return (
         Choice("deck", "Deck", tuple((deck.id, deck.title) for deck in load_decks().values())),
         Choice("gpu", "GPU", tuple((gpu.key, gpu.name) for gpu in load_gpus().values())),
         Choice("problem", "Problem", tuple(problems)),
         Choice("model", "Model", tuple(sorted(models, key=lambda pair: str(pair[1]).casefold()))),
-        _same("harness", "Harness", sorted(harnesses)),
-        _same("verdict", "Audit", sorted(verdicts)),
+        _same("harness", "Harness", sorted({harness for _, _, harness, _ in rows})),
+        _same("verdict", "Audit", sorted({verdict for *_, verdict in rows if verdict})),
         _same("status", "Status", [*STATUSES, "pending"] if is_staff else list(STATUSES)),
     )
 

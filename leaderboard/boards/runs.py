@@ -17,6 +17,7 @@ from leaderboard.boards.cells import EntrantView, Reason, entrant_view
 from leaderboard.models import Assessment, Audit, Blob, Decision, Finding, Publication, ReleasedCell, Run, Waiver
 
 _PUBLISHED = ReleasedCell.objects.filter(run=OuterRef("pk"), status=ReleasedCell.Status.PUBLISHED)
+_STATUSES = ("published", "withheld", "failed", "pending")
 _AUDIT_DECODER = msgspec.json.Decoder(AuditRecord)
 
 
@@ -78,7 +79,7 @@ def visible_runs(at: datetime.datetime, *, is_staff: bool = False) -> QuerySet[R
 def list_runs(filters: dict[str, str], at: datetime.datetime, *, is_staff: bool = False) -> QuerySet[Run]:
     """Return the visible runs that match, newest run id first.
 
-    filters  any of deck, gpu, problem, model, harness, effort, status, verdict, q (words in id, model or problem)
+    filters  any of deck, gpu, problem, model, harness, effort, status, verdict, q (words, as one would say them)
     """
     runs = visible_runs(at, is_staff=is_staff).annotate(was_published=Exists(_PUBLISHED))
     columns = {
@@ -88,17 +89,30 @@ def list_runs(filters: dict[str, str], at: datetime.datetime, *, is_staff: bool 
     for name, column in columns.items():
         if filters.get(name):
             runs = runs.filter(**{column: filters[name]})
-    for word in filters.get("q", "").split()[:8]:
-        runs = runs.filter(
-            Q(run_id__icontains=word) | Q(entrant__model__name__icontains=word) | Q(problem__title__icontains=word)
-        )
-    runs = _with_status(runs, filters.get("status", ""), at)
+    words = filters.get("q", "").casefold().split()[:8]
+    said = next((word for word in words if word in _STATUSES), "")
+    for word in words:
+        if word != said:
+            runs = runs.filter(_mentions(word))
+    runs = _with_status(runs, filters.get("status", "") or said, at)
     related = ("problem", "entrant__model", "assessment", "publication")
     return (
         runs.select_related(*related)
         .defer("record", "assessment__shapes", "assessment__evidence")
         .order_by("-run_id", "deck", "gpu")
     )
+
+
+def _mentions(word: str) -> Q:
+    """Return which runs a word of a search means: by id, model, harness, problem, deck, GPU or audit."""
+    anywhere = ("run_id", "entrant__model__name", "entrant__harness", "problem__title", "gpu__key", "gpu__name")
+    whole = ("deck", "assessment__verdict", "entrant__effort")
+    found = Q()
+    for column in anywhere:
+        found |= Q(**{f"{column}__icontains": word})
+    for column in whole:
+        found |= Q(**{f"{column}__iexact" if column != "deck" else column: word})
+    return found
 
 
 def run_cursor(run: Run) -> str:

@@ -37,7 +37,10 @@ class Run(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["deck", "gpu", "run_id"], name="run_key_unique")]
         permissions = [("ingest", "Can ingest archives")]
-        indexes = [models.Index(fields=["deck", "gpu", "problem", "entrant"], name="run_cell")]
+        indexes = [
+            models.Index(fields=["deck", "gpu", "problem", "entrant"], name="run_cell"),
+            models.Index(fields=["-run_id", "deck", "gpu"], name="run_newest"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.deck_id}/{self.gpu_id}/{self.run_id}"

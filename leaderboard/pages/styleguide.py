@@ -34,6 +34,7 @@ Text with `code`, **weight** and a [link](/methodology/).
 """
 _HELD, _FAILED = Reason("gpu.unproven", "No device name"), Reason("check.failed", "The check failed")
 _GONE = Reason("publication.withdrawn", "Withdrawn after publication")
+_REFUSED = Reason("publication.rejected", "Rejected by an approver")
 
 
 @require_safe
@@ -88,7 +89,8 @@ def _cells() -> list[Cell]:
     ]  # fmt: skip
     vendor = replace(cells[1], id="v", entrant=_entrant("vendor library", is_baseline=True), score=0.41, low=0.4099,
                      high=0.4101, rank=(4, 4), share_of_best=0.41 / 0.6123)  # fmt: skip
-    hidden = [("withheld", _HELD, "Held"), ("failed", _FAILED, "Failing"), ("withheld", _GONE, "Gone")]
+    hidden = [("withheld", _HELD, "Held"), ("failed", _FAILED, "Failing"), ("withheld", _GONE, "Gone"),
+              ("withheld", _REFUSED, "Refused")]  # fmt: skip
     return [*cells, vendor, *(
         replace(base, id=name, entrant=_entrant(name), status=status, reasons=(reason, _HELD), audit=None)
         for status, reason, name in hidden

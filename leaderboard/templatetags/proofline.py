@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from grading.hardware import load_gpus
 from grading.integrity import RULES
 from leaderboard.eligibility import PENDING_CODES
-from leaderboard.selection import WITHDRAWN
+from leaderboard.selection import REJECTED, WITHDRAWN
 
 register = template.Library()
 THIN = "\u202f"
@@ -27,8 +27,10 @@ _STATES = {
     "withheld": ("▲", "withheld"),
     "failed": ("✕", "failed"),
     "withdrawn": ("⊘", "withdrawn"),
+    "rejected": ("⊘", "rejected"),
     "pending": ("○", "pending"),
 }
+_DECIDED = {WITHDRAWN: "withdrawn", REJECTED: "rejected"}
 _SEVERITIES = {"block": ("■", "blocks"), "warn": ("▲", "warns"), "note": ("·", "note")}
 _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -181,9 +183,9 @@ def rank(places: tuple[int, int] | None) -> str:
 
 @register.filter
 def state(thing: Any) -> str:
-    """Return the word for what a cell or run is: its status, or withdrawn where that is the reason."""
-    is_withdrawn = any(reason.code == WITHDRAWN for reason in thing.reasons)
-    return "withdrawn" if is_withdrawn else str(thing.status)
+    """Return the word for what a cell or run is: its status, or withdrawn or rejected where that is the reason."""
+    codes = {reason.code for reason in thing.reasons}
+    return next((word for code, word in _DECIDED.items() if code in codes), str(thing.status))
 
 
 @register.filter

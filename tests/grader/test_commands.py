@@ -54,6 +54,7 @@ def test_the_archive_is_complete(graded: tuple[int, str, Path]) -> None:
     }
     environment = json.loads((graded[2] / "environment.json").read_text())
     assert environment["gpu"] == "CPU"
+    assert environment["torch"]
     assert environment["isolation"] in "AB"
     assert len(environment["samples_ms"]) == 2
 

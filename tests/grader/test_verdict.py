@@ -178,6 +178,7 @@ def test_a_wrong_answer_counts_even_when_the_pass_stopped_later():
     [
         (FULL, "A", "verified"),
         (FULL | {"uid": 0}, "B", "verified"),
+        (FULL | {"missing": {"read_only": "mount: no"}}, "B", "verified"),
         ({key: value for key, value in FULL.items() if key != "seccomp"}, "B", "verified"),
         (FULL | {"namespaces": ["net"]}, "C", "inconclusive"),
         ({}, "C", "inconclusive"),

@@ -50,7 +50,7 @@ def test_the_copied_deck_loads(decks: Path) -> None:
 )
 def test_a_fault_is_named_with_its_file(decks: Path, old: str, new: str, words: str) -> None:
     edit(decks, old, new)
-    with pytest.raises(CatalogueError, match="problem.toml") as caught:
+    with pytest.raises(CatalogueError, match=r"problem\.toml") as caught:
         load_decks(decks)
     assert words in str(caught.value)
 

@@ -44,7 +44,7 @@ FOUND = {
     "board": ("/", r'href="(/boards/[^"#?]+/)"'),
     "model": ("/models/", r'href="(/models/[^"#?]+/)"'),
     "problem": ("/", r'href="(/problems/[^"#?]+/[^"#?]+/)"'),
-    "gpu": ("/", r'href="(/gpus/[^"#?]+/)"'),
+    "gpu": ("/gpus/", r'href="(/gpus/[^"#?]+/)"'),
     "run": ("/runs/?status=published", r'href="(/runs/[^"#?]+/)"'),
     "run-withheld": ("/withheld/", r'href="(/runs/[^"#?]+/)"'),
     "compare": ("board", r'href="(/compare/\?[^"]+)"'),

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from leaderboard import publishing
-from leaderboard.boards import cells
+from leaderboard.boards.memo import forget_all
 from leaderboard.models import LanguageModel, Run
 from leaderboard.pages.public import memory
 from leaderboard.publishing import Act
@@ -163,7 +163,7 @@ def test_a_board_filters_by_date_of_run(world: World, stranger: Client) -> None:
 def test_a_published_run_that_is_rejected_later_says_so(world: World, stranger: Client, act: Act) -> None:
     publishing.reject(world.published, act)
     html = page(stranger, url_of(world.published))
-    assert "Rejected by an approver" in html
+    assert "This run was rejected" in html and "Rejected by an approver" in html
     assert "Rejected by an approver" in page(stranger, "/boards/hard/H200/")
     assert not [text for text in numbers_of(world.published) if text in outside_evidence(html)]
 
@@ -191,6 +191,12 @@ def test_runs_are_searched_by_words_and_filtered_by_status(world: World, strange
     assert "No run matches" in page(stranger, "/runs/?q=no-such-words")
 
 
+@pytest.mark.parametrize("words", ["Held h200 withheld", "withheld gemm codex", "hard clean held-model", "nvidia held"])
+def test_runs_are_searched_as_one_would_say_it(world: World, stranger: Client, words: str) -> None:
+    html = page(stranger, f"/runs/?q={words}")
+    assert world.withheld.run_id in html and world.published.run_id not in html
+
+
 def test_the_list_of_runs_is_walked_to_its_end_by_its_own_links(world: World, add: Add, stranger: Client) -> None:
     for number in range(60):
         add(f"model-{number:02}", [0.05, 0.06, 0.07, 0.08, 0.09], "reward_hack")
@@ -205,9 +211,9 @@ def test_the_list_of_runs_is_walked_to_its_end_by_its_own_links(world: World, ad
 
 
 def forget() -> None:
-    """Empty both memories, so that the next request reads everything."""
+    """Empty all memories, so that the next request reads everything."""
     memory.clear()
-    cells.forget()
+    forget_all()
 
 
 @pytest.mark.parametrize("url", BUDGETS)

@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from leaderboard import publishing
-from leaderboard.boards import cells
+from leaderboard.boards.memo import forget_all
 from leaderboard.ingest import Source, ingest_paths
 from leaderboard.loadgen import write_runs
 from leaderboard.models import Audit, Publication, Run
@@ -49,7 +49,7 @@ def test_a_board_takes_at_most_six_queries(
     assert Audit.objects.count() == count
     client.get("/boards/hard/H200/")
     memory.clear()
-    cells.forget()
+    forget_all()
     with CaptureQueriesContext(connection) as queries:
         response = client.get("/boards/hard/H200/")
     assert response.status_code == 200

@@ -5,6 +5,7 @@ import struct
 from xml.etree import ElementTree
 
 import pytest
+from django.contrib.staticfiles import finders
 from django.test import Client
 
 from leaderboard import publishing, raster
@@ -195,3 +196,10 @@ def test_corrections_name_what_was_taken_back_without_its_score(world: World, st
     html = page(stranger, "/corrections/")
     assert "gone-model" in html and "Withdrawn by an approver" in html
     assert not [text for text in numbers_of(world.withdrawn) if text in html]
+
+
+def test_only_the_bundle_of_the_chart_package_is_a_static_file() -> None:
+    assert str(finders.find("plotly.min.js")).endswith("package_data/plotly.min.js")
+    for name in ("widgetbundle.js", "templates/plotly.json", "package_data/plotly.min.js"):
+        assert not finders.find(name)
+    assert finders.find("css/plot.css")
