@@ -33,6 +33,7 @@ class Content:
     inputs: "list[Tensor]"
     state: "dict[str, Tensor]" = field(default_factory=dict)
     is_exact: bool = False
+    kind: str = "nominal"
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Source:
             return Content(_named(self.reference.camouflaged_cases(inputs, rng), name))
         with quiet_seeds(self.secret.seed(label + "/case")), torch.device(self.device):
             case = _named(self.reference.structural_cases([tensor.clone() for tensor in inputs], rng), name)
-        return Content(case if kind == "structural" else _hide_rows(inputs, case, rng))
+        return Content(case if kind == "structural" else _hide_rows(inputs, case, rng), kind=kind)
 
     def _nominal(self, label: str) -> "list[Tensor]":
         import torch

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """``share`` of the row's root mean square, and the relative part."""
+    """``share`` of the row's root mean square, the relative part, and an absolute part that is 0 but for a few cases."""
 
     share: float
     rtol: float
+    atol: float = 0.0
 
 
 DEFAULTS = {
@@ -37,6 +38,9 @@ PROBLEMS = {
     "hard/05_topk_bitonic": Gate(1e-5, 1e-5),
     "hard/06_sonic_moe_swiglu": Gate(0.06, 0.03),
 }
+# The structural inputs of hard/02 let the state grow: an fp32 evaluation in another order already differs by half of the
+# answer's size in rows that cancel. The deck's own absolute tolerance stands there; forgetting the state exceeds it.
+CASES = {("hard/02_kda_cutlass", "structural"): Gate(0.12, 0.05, atol=0.05)}
 _FLOOR_SHARE = 0.02
 
 
@@ -48,9 +52,9 @@ class Compared(msgspec.Struct, frozen=True):
     is_equal: bool
 
 
-def gate_for(problem: str, dtype: str) -> Gate:
-    """Return the gate of an output: exact for whole numbers."""
-    return PROBLEMS.get(problem) or DEFAULTS.get(dtype) or Gate(0.0, 0.0)
+def gate_for(problem: str, dtype: str, kind: str = "nominal") -> Gate:
+    """Return the gate of an output for one kind of content: exact for whole numbers."""
+    return CASES.get((problem, kind)) or PROBLEMS.get(problem) or DEFAULTS.get(dtype) or Gate(0.0, 0.0)
 
 
 def compare(expected: "Tensor", actual: "Tensor", gate: Gate) -> Compared:
@@ -87,7 +91,7 @@ def bound_of(ref: "Tensor", gate: Gate) -> "Tensor":
         return ref
     rows = ref.double().square().mean(dim=-1, keepdim=True).sqrt() if ref.dim() else ref.abs().double()
     floor = rows.square().mean().sqrt() * _FLOOR_SHARE
-    return (gate.share * rows.clamp_min(floor) + gate.rtol * ref.abs().double()).float()
+    return (gate.atol + gate.share * rows.clamp_min(floor) + gate.rtol * ref.abs().double()).float()
 
 
 def class_ratio(exact: "Tensor", reference: "Tensor", actual: "Tensor") -> float | None:

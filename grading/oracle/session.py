@@ -218,7 +218,7 @@ class Oracle:
             pairs = [(wanted, found) for _, wanted, found in named]
         places = sorted(self._in_place)
         pairs += [(slot.expected[parts + i], slot.arenas[place].tensor) for i, place in enumerate(places)]
-        return [(wanted, found, gate_for(problem, str(wanted.dtype)[6:])) for wanted, found in pairs]
+        return [(wanted, found, gate_for(problem, str(wanted.dtype)[6:], content.kind)) for wanted, found in pairs]
 
     def _deck_tolerance(self, wanted: "Tensor") -> float:
         return float(self._facts["tolerance"].get(str(wanted.dtype)[6:], 0.0))
