@@ -24,7 +24,10 @@ def version() -> str:
 
 
 def site(request: HttpRequest) -> dict[str, Any]:
-    """Return the frame's variables; the release is read only where a template uses it."""
+    """Return the frame's variables; the release is read only where a template uses it and the view has not read it.
+
+    A view that has the latest release at hand leaves it on the request as ``latest_release``.
+    """
     return {
         "site": {
             "name": NAME,
@@ -32,6 +35,6 @@ def site(request: HttpRequest) -> dict[str, Any]:
             "version": version(),
             "url": settings.SITE_URL,
             "canonical": f"{settings.SITE_URL}{request.path}",
-            "release": SimpleLazyObject(latest_release),
+            "release": SimpleLazyObject(lambda: getattr(request, "latest_release", None) or latest_release()),
         }
     }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """``share`` of the row's root mean square, the relative part, and an absolute part that is 0 but for a few cases."""
+    """``share`` of the row's root mean square, the relative part, and an absolute part, 0 but for a few cases."""
 
     share: float
     rtol: float
@@ -38,8 +38,8 @@ PROBLEMS = {
     "hard/05_topk_bitonic": Gate(1e-5, 1e-5),
     "hard/06_sonic_moe_swiglu": Gate(0.06, 0.03),
 }
-# The structural inputs of hard/02 let the state grow: an fp32 evaluation in another order already differs by half of the
-# answer's size in rows that cancel. The deck's own absolute tolerance stands there; forgetting the state exceeds it.
+# The structural inputs of hard/02 let the state grow: fp32 in another order already differs by half of the answer's
+# size in rows that cancel. The deck's own absolute tolerance stands there; forgetting the state exceeds it.
 CASES = {("hard/02_kda_cutlass", "structural"): Gate(0.12, 0.05, atol=0.05)}
 _FLOOR_SHARE = 0.02
 

@@ -28,6 +28,7 @@ def board(request: HttpRequest, deck: str, gpu: str) -> HttpResponse:
     found = read_board(deck, gpu, timezone.now(), sort=filters["sort"])
     if found is None:
         raise Http404("no such board")
+    request.latest_release = found.release
     shown = filter_board(found, lab=filters["lab"], harness=filters["harness"], since=filters["since"])
     hidden = [cell for row in found.rows for cell in row.cells if cell is not None and not cell.is_published]
     context = {

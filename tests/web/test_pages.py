@@ -40,7 +40,7 @@ LISTS = (
 EMPTY = ("/", "/boards/hard/H200/", "/models/", "/problems/", "/gpus/", "/runs/", "/withheld/", "/releases/")
 BUDGETS = {
     "/": 7,
-    "/boards/hard/H200/": 6,
+    "/boards/hard/H200/": 5,
     "/models/": 6,
     "/models/good-model/": 11,
     "/problems/": 6,
