@@ -101,13 +101,16 @@ def judge_outside(
 
 
 def judge_settle(timed: Sequence[Call], shape: ShapeEvidence) -> Iterator[TimingRule]:
-    """T8: work that outlives ``done`` shows as a longer wait for the oracle's copy."""
+    """T8: work that outlives ``done`` shows as a longer wait for the oracle's copy.
+
+    An audit, not an accusation: the 30 us were never read on a GPU with time-sliced contexts.
+    """
     waits = statistics.median(call.snap_ns - call.done_ns for call in timed)
     pairs = zip(shape.noop_snap_ns, shape.noop_done_ns, strict=True)
     plain = statistics.median(snap - done for snap, done in pairs)
     if waits - plain > SETTLE_SLACK_NS:
         excess = (waits - plain) / US
-        yield TimingRule("T8.settle", "integrity", f"the answer settled {excess:.0f} us later than with a no-op")
+        yield TimingRule("T8.settle", "needs_audit", f"the answer settled {excess:.0f} us later than with a no-op")
 
 
 def judge_distribution(claims_ns: Sequence[float]) -> Iterator[TimingRule]:

@@ -263,7 +263,7 @@ def test_t7_notes_a_slower_second_half():
 
 def test_t8_charges_work_that_outlives_done():
     late = [make_call(done_ns=100 * US, snap_ns=160 * US) for _ in range(20)]
-    assert words(judge_settle(late, make_shape())) == ["T8.settle integrity"]
+    assert words(judge_settle(late, make_shape())) == ["T8.settle needs_audit"]
     assert words(judge_settle([make_call()] * 20, make_shape())) == []
 
 
