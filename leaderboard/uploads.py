@@ -164,7 +164,8 @@ def _try_to_store(items: list[archive.Item], order: Order) -> Outcome:
     try:
         with transaction.atomic():
             held = _held_keys(items)
-            report = ingest_items(items, Source(order.at, order.uploader))
+            may_settle = order.uploader is not None and order.uploader.has_perm("leaderboard.write_audit")
+            report = ingest_items(items, Source(order.at, order.uploader, may_settle=may_settle))
             _refuse_conflicts(report)
             recompute_all(runs=report.touched)
             outcome.is_new = bool(report.runs_new or report.audits_new)

@@ -340,3 +340,16 @@ def test_the_command_makes_lists_and_revokes(db: None, capsys) -> None:
     for options in ({"user": "none"}, {"user": "lab", "name": ""}, {"user": "lab", "name": "x", "days": 9999}):
         with pytest.raises(CommandError):
             call_command("token", "create", **{"name": "x", "scope": ["ingest"], **options})
+
+
+@pytest.mark.parametrize(("role", "standing"), [("auditor", "eligible"), ("operator", "blocked")])
+def test_only_an_auditors_upload_settles_an_earlier_audit(
+    role: str, standing: str, client: Client, token_for: TokenFor, bundle: Bundle
+) -> None:
+    post(client, bundle(), token_for("ingest"))
+    post(client, make_audit_text(ID, "reward_hack").encode(), token_for("audit"), YAML, f"{AUDITS}&file={ID}.yaml")
+    make_user("olga", role)
+    text = make_audit_text(ID, "clean", supersedes=[Audit.objects.get().digest], summary="Read both.")
+    settled = post(client, text.encode(), token_for("audit", user="olga"), YAML, f"{AUDITS}&file={ID}.yaml")
+    assert settled.status_code == 201
+    assert Run.objects.get().assessment.standing == standing
