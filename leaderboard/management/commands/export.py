@@ -15,17 +15,20 @@ from leaderboard.boards.listing import filter_cells
 from leaderboard.boards.state import read_state
 from leaderboard.memory import read_snapshot
 from leaderboard.models import Release
+from leaderboard.parquet import ParquetError, to_parquet
+
+FORMATS = ("csv", "json", "ndjson", "parquet")
 
 
 class Command(BaseCommand):
-    """``export cells|runs --format csv|json|ndjson [--deck D] [--gpu G] [--release N] [--output FILE]``."""
+    """``export cells|runs --format csv|json|ndjson|parquet [--deck D] [--gpu G] [--release N] [--output FILE]``."""
 
     help = "Export what the public may see: the same data as the API's lists."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add what to export, how, and where to."""
         parser.add_argument("what", choices=["cells", "runs"])
-        parser.add_argument("--format", choices=["csv", "json", "ndjson"], default="csv")
+        parser.add_argument("--format", choices=list(FORMATS), default="csv")
         parser.add_argument("--deck")
         parser.add_argument("--gpu")
         parser.add_argument("--release", type=int, metavar="N", help="cells of this release; the latest by default")
@@ -33,6 +36,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Stream the lines; the summary goes to standard error, so that the output holds data only."""
+        if options["format"] == "parquet" and not options["output"]:
+            raise CommandError("parquet is binary; name a file with --output")
         filters = {name: options[name] for name in ("deck", "gpu") if options[name]}
         chunks = _cells(options, filters) if options["what"] == "cells" else _runs(options, filters)
         size = 0
@@ -57,16 +62,23 @@ def _cells(options: dict[str, Any], filters: dict[str, str]) -> Iterator[bytes]:
     snapshot = read_snapshot(state, release, now)
     if options["format"] == "csv":
         return exports.join_text(exports.cell_table(filter_cells(snapshot.cells, filters)))
-    lines = exports.cell_lines(snapshot, filters)
-    return exports.join_lines(lines) if options["format"] == "ndjson" else _array(lines)
+    return _packed(exports.cell_lines(snapshot, filters), options["format"])
 
 
 def _runs(options: dict[str, Any], filters: dict[str, str]) -> Iterator[bytes]:
     now = timezone.now()
     if options["format"] == "csv":
         return exports.join_text(exports.run_table(filters, now))
-    lines = exports.run_lines(filters, now)
-    return exports.join_lines(lines) if options["format"] == "ndjson" else _array(lines)
+    return _packed(exports.run_lines(filters, now), options["format"])
+
+
+def _packed(lines: Iterable[bytes], form: str) -> Iterator[bytes]:
+    if form == "parquet":
+        try:
+            return iter([to_parquet(lines)])
+        except ParquetError as error:
+            raise CommandError(str(error)) from error
+    return exports.join_lines(lines) if form == "ndjson" else _array(lines)
 
 
 def _array(lines: Iterable[bytes]) -> Iterator[bytes]:
