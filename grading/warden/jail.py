@@ -157,9 +157,10 @@ def _build_root(spec: dict[str, Any], report: Report) -> None:
     if "mount" not in report["namespaces"]:
         report["missing"]["root"] = "no mount namespace"
         return
-    stage = next(path for path in _STAGES if os.path.isdir(path))
+    stage = choose_stage(spec["binds"])
     kernel.mount("none", "/", None, kernel.RECURSIVE | kernel.PRIVATE)
     kernel.mount("root", stage, "tmpfs", kernel.NO_SUID, "mode=755,size=16m")
+    _mount_scratch(spec, stage)
     for source in spec["binds"]:
         _bind(source, stage, report)
     for name in spec["empty"]:
@@ -175,10 +176,20 @@ def _build_root(spec: dict[str, Any], report: Report) -> None:
         socket.sethostname("jail")
 
 
-def _mount_special(spec: dict[str, Any], stage: str, report: Report) -> None:
+def choose_stage(binds: list[str]) -> str:
+    """Return a folder to build the root on that hides nothing which the root must show."""
+    free = (path for path in _STAGES if os.path.isdir(path) and not any(b.startswith(f"{path}/") for b in binds))
+    return next(free, _STAGES[0])
+
+
+def _mount_scratch(spec: dict[str, Any], stage: str) -> None:
+    """Mount the folders in memory. They come before the host's paths, one of which may lie under ``/tmp``."""
     for name, size in (("/tmp", spec["limits"]["scratch_bytes"]), ("/dev", 65536), ("/dev/shm", 1 << 28)):
         os.makedirs(stage + name, exist_ok=True)
         kernel.mount("scratch", stage + name, "tmpfs", kernel.NO_SUID, f"mode=1777,size={size}")
+
+
+def _mount_special(spec: dict[str, Any], stage: str, report: Report) -> None:
     for device in (*_DEVICES, *spec["devices"]):
         with contextlib.suppress(OSError):
             _bind(f"/dev/{device}", stage, report, read_only=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from grading.warden.grade import grade
+from grading.warden.jail import choose_stage
 from grading.warden.onepass import Pass
 from grading.warden.oraclehost import OracleHost
 from tests.grader.support import HERE, grade_source, make_request
@@ -177,3 +178,8 @@ def test_two_grades_draw_two_secrets(host: OracleHost) -> None:
     first, second = (grade_source("M", HONEST, host).evidence.passes[0] for _ in range(2))
     assert first.secret != second.secret
     assert first.plan_seed != second.plan_seed
+
+
+def test_the_root_is_not_built_where_it_would_hide_what_it_must_show() -> None:
+    assert choose_stage(["/usr", "/mnt/checkout/grading"]) != "/mnt"
+    assert choose_stage(["/usr", "/tmp/checkout/grading"]) == "/mnt"
