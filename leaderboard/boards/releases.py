@@ -75,12 +75,17 @@ def list_releases() -> list[ReleaseLine]:
     return [ReleaseLine(row, row.published, row.withheld, row.failed) for row in counted]
 
 
-def read_release(number: int, at: datetime.datetime) -> ReleaseView | None:
-    """Return one release, or None where there is no such number; nine queries at most."""
+def read_release(number: int, at: datetime.datetime, against: int | None = None) -> ReleaseView | None:
+    """Return one release, or None where there is no such number; nine queries at most.
+
+    against  the release that its changes are told from; None = the one before
+    """
     release = Release.objects.select_related("actor", "decision").filter(number=number).first()
     if release is None:
         return None
-    previous = Release.objects.filter(number=number - 1).first()
+    previous = Release.objects.filter(number=number - 1 if against is None else against).first()
+    if previous is None and against is not None:
+        return None
     after, before = read_cells(release, at), read_cells(previous, at)
     boards = Counter((cell.deck, cell.gpu) for cell in after if cell.is_published)
     return ReleaseView(

@@ -10,7 +10,7 @@ from leaderboard.boards.slices import cut
 from leaderboard.boards.withheld import read_withheld
 from leaderboard.datasets import describe
 from leaderboard.pages.public import public_page
-from leaderboard.pages.query import text_filters
+from leaderboard.pages.query import text_filters, whole_number
 
 
 @public_page
@@ -31,10 +31,12 @@ def release_list(request: HttpRequest) -> HttpResponse:
 @public_page
 def release(request: HttpRequest, number: int) -> HttpResponse:
     """Show one release and what it changed."""
-    found = read_release(number, timezone.now()) if number < 2**31 else None
+    filters = text_filters(request, ("start", "against"))
+    against = whole_number(filters["against"])
+    found = read_release(number, timezone.now(), against) if max(number, against or 0) < 2**31 else None
     if found is None:
         raise Http404("no such release")
-    part = cut(found.changes, text_filters(request, ("start",))["start"])
+    part = cut(found.changes, filters["start"])
     context = {"view": found, "release": found.release, "part": part, "dataset": describe(found.release)}
     return render(request, "release.html", context)
 

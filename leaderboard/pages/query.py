@@ -17,6 +17,13 @@ def _clean(value: str) -> str:
     return text if text.isprintable() else ""
 
 
+def whole_number(text: str) -> int | None:
+    """Return a parameter as a number, None where it is absent, and 0, which numbers nothing, where it is no number."""
+    if not text:
+        return None
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
+
+
 def is_staff(request: HttpRequest) -> bool:
     """Tell whether the reader may see runs that are not public."""
     return request.user.is_active and request.user.is_staff
