@@ -166,6 +166,7 @@ def without_evidence(address: str, content: bytes, run: Run) -> bytes:
 QUERIES = [
     "",
     "?release=1",
+    "?against=1",
     "?release=2",
     "?sort=07_w4a16_gemm",
     "?status=withheld",
