@@ -110,6 +110,7 @@ def _store_runs(
     held = _held_runs(items)
     fresh: dict[tuple[str, str, str], Run] = {}
     blobs: dict[str, bytes] = {}
+    clashes: list[tuple[Record, str, Run]] = []
     for item in items:
         key = (item.record.key.deck, item.record.key.gpu, item.record.key.run_id)
         digest = archive.content_digest(item.record)
@@ -121,12 +122,12 @@ def _store_runs(
             report.runs_held += 1
         else:
             blobs.update(item.blobs)
-            report.conflicts.append((str(item.record.key), digest))
+            clashes.append((item.record, digest, known))
     _store_blobs(blobs)
     Run.objects.bulk_create(fresh.values())
     report.runs_new += len(fresh)
     report.touched.update(run.pk for run in fresh.values())
-    _store_conflicts(items, {**held, **fresh}, source, report)
+    _store_conflicts(clashes, source, report)
     _link_audits({(run.deck_id, run.run_id) for run in fresh.values()}, report)
 
 
@@ -175,18 +176,15 @@ def _store_blobs(blobs: dict[str, bytes]) -> None:
             )
 
 
-def _store_conflicts(
-    items: list[archive.RunItem], rows: dict[tuple[str, str, str], Run], source: Source, report: Report
-) -> None:
+def _store_conflicts(clashes: list[tuple[Record, str, Run]], source: Source, report: Report) -> None:
+    """Keep what arrived under the key of a run that holds other content: (its record, its digest, the run)."""
     found = []
-    for item in items:
-        key = (item.record.key.deck, item.record.key.gpu, item.record.key.run_id)
-        digest = archive.content_digest(item.record)
-        if rows[key].content_digest != digest:
-            files = ", ".join(f"{entry.path} {entry.digest[:12]}" for entry in item.record.files)
-            reason = f"{item.record.key} is already held with other content; the first archive stands. Files: {files}"
-            found.append(_rejection(str(item.record.key), digest, reason, source, rows[key]))
-            report.touched.add(rows[key].pk)
+    for data, digest, run in clashes:
+        files = ", ".join(f"{entry.path} {entry.digest[:12]}" for entry in data.files)
+        reason = f"{data.key} is already held with other content; the first archive stands. Files: {files}"
+        found.append(_rejection(str(data.key), digest, reason, source, run))
+        report.conflicts.append((str(data.key), digest))
+        report.touched.add(run.pk)
     Rejection.objects.bulk_create(found, ignore_conflicts=True)
 
 
