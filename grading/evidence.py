@@ -54,6 +54,24 @@ class ShapeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     floor_ms: float | None = None
 
 
+class DeviceSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPU between two calls, as NVML says.
+
+    at_s              seconds since the pass began
+    throttle          NVML's bit mask of reasons for lower clocks
+    worker_processes  compute processes of the candidate's jail; foreign ones by pid
+    """
+
+    at_s: float
+    sm_mhz: int
+    memory_mhz: int
+    power_w: float
+    temperature_c: int
+    throttle: int
+    worker_processes: int
+    foreign: list[int]
+
+
 class PassEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """One pass: a fresh oracle with a fresh secret, a fresh worker, all shapes.
 
@@ -77,11 +95,9 @@ class PassEvidence(msgspec.Struct, frozen=True, kw_only=True):
     shapes: list[ShapeEvidence]
     steps: list[str]
     writable_inputs: bool = False
-    device_before: dict[str, float | str] | None = None
-    device_after: dict[str, float | str] | None = None
+    samples: list[DeviceSample] = []
     calibration_before_ms: float | None = None
     calibration_after_ms: float | None = None
-    foreign_processes: list[int] = []
 
 
 class Intake(msgspec.Struct, frozen=True, kw_only=True):

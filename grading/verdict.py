@@ -62,6 +62,9 @@ _ENDED = {
 }
 _CLASS_NOTE, _CLASS_AUDIT = 1.5, 4.0
 _CENSUS_SHARE = 0.05
+# NVML's reasons that are a fault of the host: slowdown by hardware or heat, and the power brake.
+# The power cap is not among them: every large product reaches it.
+_SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 _NEEDED = frozenset({"mount", "pid", "net", "ipc", "uts"})
 
 
@@ -238,9 +241,22 @@ def _judge_calibration(taken: PassEvidence) -> Iterator[Fired]:
     if before is not None and after is not None and not 0.98 <= after / before <= 1.02:
         message = f"the calibration kernel took {before:.4f} ms before and {after:.4f} ms after"
         yield Fired(rule="P22.calibration", word="inconclusive", message=message, in_pass=taken.number)
-    if taken.foreign_processes:
-        message = f"other processes used the GPU: {taken.foreign_processes[:5]}"
+    yield from _judge_samples(taken)
+
+
+def _judge_samples(taken: PassEvidence) -> Iterator[Fired]:
+    foreign = sorted({pid for sample in taken.samples for pid in sample.foreign})
+    if foreign:
+        message = f"other processes used the GPU: {foreign[:5]}"
         yield Fired(rule="P21.foreign_process", word="inconclusive", message=message, in_pass=taken.number)
+    most = max((sample.worker_processes for sample in taken.samples), default=0)
+    if most > 1:
+        message = f"{most} processes of the candidate used the GPU at once"
+        yield Fired(rule="P21.processes", word="needs_audit", message=message, in_pass=taken.number)
+    slowed = sum(1 for sample in taken.samples if sample.throttle & _SLOWED)
+    if slowed:
+        message = f"the GPU was slowed down by heat or hardware in {slowed} of {len(taken.samples)} samples"
+        yield Fired(rule="P22.throttled", word="verified_note", message=message, in_pass=taken.number)
 
 
 def _from_timing(item: TimingRule, number: int, index: int) -> Fired:

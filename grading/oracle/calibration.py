@@ -8,7 +8,7 @@ from typing import Any
 
 SIZE = 4096
 COPY_BYTES = 256 << 20
-WARMUP, TRIALS = 30, 20
+WARMUP, TRIALS = 400, 60
 
 
 def calibrate(device: str) -> float | None:

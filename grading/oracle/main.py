@@ -30,6 +30,7 @@ def main(control: int, bell: int, own_bell: int, device: str, pause_seconds: flo
         "shape": oracle.shape,
         "weights": oracle.weights,
         "prepare": oracle.prepare,
+        "idle": oracle.idle,
         "judge": oracle.judge,
         "reveal": oracle.reveal,
         "calibrate": oracle.calibrate,

@@ -15,7 +15,7 @@ from grading.evidence import EVIDENCE_SCHEMA, GRADER_VERSION, Evidence, PassEvid
 from grading.hardware import Gpu
 from grading.problem import Problem, Shape
 from grading.verdict import Verdict, has_integrity_lead, judge
-from grading.warden.gpustate import foreign_processes, read_host
+from grading.warden.gpustate import read_host
 from grading.warden.intake import take_in
 from grading.warden.onepass import DEADLINES, Job, Pass, is_fault_of_memory
 from grading.warden.oraclehost import OracleHost
@@ -75,10 +75,8 @@ def grade(request: Request, on_step: OnStep = lambda name, taken: None, host: Or
     if not intake.refused and host is not None:
         passes = _run_passes(job, on_step, host, taken)
     elif not intake.refused:
-        foreign = foreign_processes(request.device)
         with OracleHost(request.device, [request.reference], job.limits) as own:
             passes = _run_passes(job, on_step, own, taken)
-        passes = [msgspec.structs.replace(each, foreign_processes=foreign) for each in passes]
     for each in taken:
         found |= each.versions
     evidence = Evidence(

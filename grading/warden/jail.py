@@ -244,6 +244,8 @@ def _become_program(spec: dict[str, Any], report: Report, report_descriptor: int
         limits = spec["limits"]
         os.setsid()
         os.chdir(spec["bundle_at"] or "/")
+        if spec["cores"]:
+            os.sched_setaffinity(0, spec["cores"])
         kernel.drop_capabilities()
         if os.getuid() == 0 and "user" not in report["namespaces"]:
             os.setgroups([])

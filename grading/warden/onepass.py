@@ -13,9 +13,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from grading.evidence import Call, PassEvidence, ShapeEvidence
+from grading.evidence import Call, DeviceSample, PassEvidence, ShapeEvidence
 from grading.problem import Shape
-from grading.warden.gpustate import read_state
+from grading.warden.cores import keep_to
+from grading.warden.gpustate import Sampler
 from grading.warden.oraclehost import OracleHost
 from grading.warden.plan import Effort, Step, plan_calls
 from grading.warden.process import LIMITS, ROOT, Child, Limits, Program
@@ -25,6 +26,7 @@ DEADLINES = Deadlines()
 _GRADING = ROOT / "grading"
 _FIRST_UID, _UIDS = 61000, 2000
 _LARGEST_CLAIM_NS = 1 << 62
+_SAMPLED_ONE_IN = 16
 
 
 @dataclass(frozen=True)
@@ -70,14 +72,17 @@ class Pass:
     output: bytes = b""
     versions: dict[str, str] = field(default_factory=dict)
     calibration: list[float | None] = field(default_factory=list)
+    samples: list[DeviceSample] = field(default_factory=list)
     _arguments: list[list[Any]] = field(default_factory=list)
     _noops: list[list[Rung]] = field(default_factory=list)
     _talk: Talk | None = None
+    _sampler: Sampler | None = None
 
     def run(self) -> PassEvidence:
         """Go through all steps; return what was seen. Never raises for what the candidate does."""
         ended, detail, died_of = "complete", "", None
-        before = read_state(self.job.device)
+        self._sampler = Sampler(self.job.device)
+        self._sample()
         try:
             self._run_steps()
         except Stopped as error:
@@ -101,18 +106,21 @@ class Pass:
             shapes=self.shapes,
             steps=self.steps,
             writable_inputs=self.writable_inputs,
-            device_before=before,
-            device_after=read_state(self.job.device),
+            samples=self.samples,
             calibration_before_ms=next(iter(self.calibration), None),
             calibration_after_ms=self.calibration[1] if len(self.calibration) > 1 else None,
         )
 
     def _run_steps(self) -> None:
-        job = self.job
         if self.host.is_dirty or not self.host.is_alive:
             self.host.restart()
         self._step("start")
         talk = self._start()
+        with keep_to(self.host.cores.warden):
+            self._run_with(talk)
+
+    def _run_with(self, talk: Talk) -> None:
+        job = self.job
         self._step("rehearse")
         self._rehearse(talk)
         self._step("build")
@@ -146,6 +154,7 @@ class Pass:
                 bundle=self._bundle(),
                 limits=job.limits,
                 device=job.device,
+                cores=host.cores.worker,
             ),
             [host.page],
         )
@@ -181,8 +190,12 @@ class Pass:
         talk.ask_oracle({"do": "commit"})
         for index in range(len(self.job.shapes)):
             self._map_shape(talk, index)
-            orders = [_order(self._next(), Step("noop", "noop"), 0, is_noop=True) for _ in range(self.job.effort.noops)]
-            self._noops.append([talk.ring(order) for order in orders])
+            self._noops.append([self._ring_noop(talk) for _ in range(self.job.effort.noops)])
+
+    def _ring_noop(self, talk: Talk) -> Rung:
+        """Time a call that does nothing, after the same flush as any other call: a warm cache would flatter it."""
+        talk.ask_oracle({"do": "idle", "flush_bytes": self.job.flush_bytes})
+        return talk.ring(_order(self._next(), Step("noop", "noop"), 0, is_noop=True))
 
     def _map_shape(self, talk: Talk, index: int) -> dict[str, list[str]]:
         """Make the arenas of a shape in the oracle and map them in the worker; return the names of its cases."""
@@ -241,10 +254,17 @@ class Pass:
         if prepared["poke"]:
             talk.tell_worker({"do": "poke", "names": prepared["poke"]}, self.job.deadlines.step)
         rung = talk.ring(_order(number, step, int(prepared["poison"]), is_noop=False))
+        if number % _SAMPLED_ONE_IN == 0:
+            self._sample()
         call = _make_record(number, step, rung, prepared["moved"])
         self.calls.append(call)
         if call.fault_text is not None and "CUDA error" in call.fault_text:
             raise Stopped("device", call.fault_text)
+
+    def _sample(self) -> None:
+        sample = self._sampler and self._sampler.sample(self.worker.pid if self.worker else 0, self.host.child.pid)
+        if sample:
+            self.samples.append(sample)
 
     def _take_census(self, talk: Talk, index: int) -> list[dict[str, Any]]:
         if not self.job.has_census:

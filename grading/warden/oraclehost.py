@@ -10,11 +10,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from grading.warden.cores import Cores, split_cores
 from grading.warden.process import LIMITS, ROOT, Child, Limits, Program
 from grading.worker.doorbell import Doorbell, make_page
 from grading.worker.protocol import MAX_TRUSTED_FRAME_BYTES
 
-PAUSE_SECONDS = {"cpu": 2e-5}
+PAUSE_SECONDS = 2e-5
 _UID = 64000
 
 
@@ -26,6 +27,7 @@ class OracleHost:
     shown: list[Path]
     limits: Limits = LIMITS
     is_dirty: bool = False
+    cores: Cores = field(init=False)
     child: Child = field(init=False)
     bell: Doorbell = field(init=False)
     own_bell: Doorbell = field(init=False)
@@ -34,6 +36,7 @@ class OracleHost:
     hello: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.cores = split_cores(self.device)
         self.start()
 
     def start(self) -> None:
@@ -49,6 +52,7 @@ class OracleHost:
             shown,
             limits=self.limits,
             device=self.device,
+            cores=self.cores.oracle,
         )
         self.child = Child(program, pages, MAX_TRUSTED_FRAME_BYTES)
         self.child.channel.accept_descriptors()
@@ -60,8 +64,8 @@ class OracleHost:
 
     @property
     def pause_seconds(self) -> float:
-        """Return how long the doorbell's readers sleep between looks."""
-        return PAUSE_SECONDS.get(self.device, 0.0)
+        """Return how long the doorbell's readers sleep between looks; 0 where each has a core of its own."""
+        return 0.0 if self.cores.is_split else PAUSE_SECONDS
 
     @property
     def is_alive(self) -> bool:

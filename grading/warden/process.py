@@ -61,6 +61,7 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = LIMITS
     device: str = "cpu"
+    cores: Sequence[int] = ()
 
 
 def remove_groups() -> None:
@@ -196,6 +197,7 @@ def _jail_spec(program: Program, passed: Sequence[int]) -> dict[str, Any]:
         "devices": _gpu_devices() if is_gpu else [],
         "descriptors": list(passed),
         "uid": program.uid,
+        "cores": list(program.cores),
         "limits": {
             "processes": limits.processes,
             "memory_bytes": limits.memory_bytes,

@@ -18,6 +18,7 @@ _ORACLE_ANSWERS = {
     "shape": "shaped",
     "weights": "weighed",
     "prepare": "prepared",
+    "idle": "idled",
     "reveal": "revealed",
     "calibrate": "calibrated",
 }

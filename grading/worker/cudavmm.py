@@ -5,7 +5,7 @@ process must have a current context (PyTorch's primary one).
 """
 
 import ctypes
-from dataclasses import dataclass
+import weakref
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +47,18 @@ class _Access(ctypes.Structure):
     _fields_ = [("location", _Location), ("flags", ctypes.c_int)]
 
 
-@dataclass(frozen=True)
 class Mapped:
-    """A range of device memory in this process."""
+    """A range of device memory in this process; it is unmapped once nothing refers to it any more.
 
-    address: int
-    size: int
+    Every tensor over the range refers to it, so a candidate that keeps a tensor keeps the memory.
+    """
+
+    def __init__(self, address: int, size: int) -> None:
+        self.address = address
+        self.size = size
+        self._free = weakref.finalize(self, _unmap, address, size)
+        # At the end of the process the driver frees everything; its library may be gone before this runs.
+        self._free.atexit = False
 
 
 def export_memory(size: int, device: int) -> tuple[int, Mapped]:
@@ -82,15 +88,18 @@ def wrap_bytes(mapped: Mapped, count: int, device: str) -> "Tensor":
     """Return the first bytes of a mapping as a tensor over that very memory."""
     import torch
 
-    return torch.as_tensor(_Interface(mapped.address, count), device=device)
+    return torch.as_tensor(_Interface(mapped, count), device=device)
 
 
 class _Interface:
-    def __init__(self, address: int, count: int) -> None:
+    """What PyTorch wraps, and holds for as long as a tensor over it lives."""
+
+    def __init__(self, mapped: Mapped, count: int) -> None:
+        self._mapped = mapped
         self.__cuda_array_interface__ = {
             "shape": (count,),
             "typestr": "|u1",
-            "data": (address, False),
+            "data": (mapped.address, False),
             "version": 3,
         }
 
@@ -102,7 +111,16 @@ def _map(handle: ctypes.c_ulonglong, size: int, device: int, *, writable: bool) 
     _check(driver.cuMemMap(address, length, none, handle, zero), "map")
     access = _Access(_Location(_DEVICE, device), _READ_WRITE if writable else _READ)
     _check(driver.cuMemSetAccess(address, length, ctypes.byref(access), ctypes.c_size_t(1)), "access")
+    # The mapping holds the memory from here on; the handle is not needed again.
+    _check(driver.cuMemRelease(handle), "release")
     return Mapped(address.value, size)
+
+
+def _unmap(address: int, size: int) -> None:
+    """Wait for work that may still use a range, then unmap it. Refusals are left alone: nobody could act on one."""
+    driver, start, length = _driver(), ctypes.c_ulonglong(address), ctypes.c_size_t(size)
+    if driver.cuCtxSynchronize() == 0 and driver.cuMemUnmap(start, length) == 0:
+        driver.cuMemAddressFree(start, length)
 
 
 def _properties(device: int) -> _Properties:

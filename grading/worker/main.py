@@ -34,7 +34,8 @@ def main(control: int, bell: int, device: str, pause_seconds: float) -> None:
         "identity": session.report_identity,
     }
     channel.send({"event": "loaded_runtime", "torch": str(torch.__version__), "cuda": torch.version.cuda})
-    while (message := channel.receive())["do"] != "bye":
+    receive = channel.receive if pause_seconds else channel.receive_hot
+    while (message := receive())["do"] != "bye":
         try:
             answer = commands[message["do"]](message)
         except Exception as error:  # noqa: BLE001 (border to untrusted code)

@@ -1,0 +1,48 @@
+"""Which processor cores a grade's processes keep to: a clock that shares its core with what it times is no clock.
+
+On a host with four cores or more that grades on a GPU the warden has one core, the oracle another, and the worker all
+others, so that compilers it starts still run side by side. On fewer cores, and on ``cpu``, nobody is pinned.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_LEAST = 4
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Core numbers by process; an empty tuple leaves a process alone."""
+
+    warden: tuple[int, ...] = ()
+    oracle: tuple[int, ...] = ()
+    worker: tuple[int, ...] = ()
+
+    @property
+    def is_split(self) -> bool:
+        """Tell whether every process has cores of its own, so that waiting may spin instead of sleep."""
+        return bool(self.warden)
+
+
+def split_cores(device: str) -> Cores:
+    """Return who keeps to which of the cores that this process may use."""
+    free = sorted(os.sched_getaffinity(0))
+    if device == "cpu" or len(free) < _LEAST:
+        return Cores()
+    return Cores((free[-1],), (free[-2],), tuple(free[:-2]))
+
+
+@contextlib.contextmanager
+def keep_to(cores: tuple[int, ...]) -> Iterator[None]:
+    """Keep the calling thread, and threads that it starts meanwhile, to some cores."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
