@@ -44,7 +44,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShapeEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """One shape in one pass: the calls in order, and the same protocol with a call that does nothing."""
+    """One shape in one pass: the calls in order, and the same protocol with a call that does nothing.
+
+    began_s, took_s  seconds from the grade's start to the shape's first call, and from there to its last
+    """
 
     shape: dict[str, float]
     noop_done_ns: list[int]
@@ -52,6 +55,8 @@ class ShapeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     calls: list[Call]
     census: list[dict[str, str | float | int]] = []
     floor_ms: float | None = None
+    began_s: float = 0.0
+    took_s: float = 0.0
 
 
 class DeviceSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,8 @@ _EDIT_TRIES = 8
 _POISONED_SHARE = 0.1
 _HASHED_BYTES = 4 << 20
 _EDIT_MOVE = 20.0
+# About 0.3 ms at the clocks of a Hopper card; more than the host needs for some twenty launches.
+_HELD_CYCLES = 600_000
 
 
 @dataclass
@@ -90,7 +92,8 @@ class Oracle:
             _Slot([self._arena(t, writable=free or i in self._in_place) for i, t in enumerate(first.inputs)])
             for _ in range(int(message["slots"]))
         ]
-        expected = self._run_reference(Content(first.inputs))
+        self._slots[0].content = Content(first.inputs)
+        expected = self._run_reference(self._slots[0].content)
         self._outputs = [self._arena(part, writable=True) for part in expected[: self._answer_parts(expected)]]
         self._states = {name: self._arena(value, writable=False) for name, value in state_of(model).items()}
         arenas = [arena for slot in self._slots for arena in slot.arenas] + self._outputs + [*self._states.values()]
@@ -130,7 +133,7 @@ class Oracle:
         for arena in self._outputs:
             arena.flat.fill_(POISONS[int(message["number"]) % 2])
         poke = self._poke(content)
-        self._settle(int(message["flush_bytes"]))
+        self._settle(0)
         return {
             "event": "prepared",
             "poke": poke,
@@ -140,10 +143,14 @@ class Oracle:
         }
 
     def idle(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Do to caches and outputs what `prepare` does, for a call that does nothing."""
+        """Do to inputs and outputs what `prepare` does, for a call that does nothing."""
+        slot = self._slots[0]
+        assert slot.content is not None
+        for arena, tensor in zip(slot.arenas, slot.content.inputs, strict=True):
+            arena.hold_back(tensor)
         for arena in self._outputs:
             arena.flat.fill_(POISONS[0])
-        self._settle(int(message["flush_bytes"]))
+        self._settle(0)
         return {"event": "idled"}
 
     def judge(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -151,8 +158,7 @@ class Oracle:
         number, slot = int(message["number"]), self._slots[int(message["slot"])]
         deadline = monotonic() + float(message["seconds"])
         self._own_bell.wait(RELEASE, number, deadline)
-        if not message["noop"]:
-            self._release(slot)
+        self._release(slot, int(message["flush_bytes"]), is_held=bool(message["held"]))
         self._own_bell.ring(RELEASED, number)
         self._bell.wait(DONE, number, deadline)
         copies = [arena.tensor.clone() for arena in self._outputs]
@@ -170,12 +176,19 @@ class Oracle:
         """Say the secret; the worker has ended."""
         return {"event": "revealed", "secret": self._secret.reveal() if self._secret else None}
 
-    def _release(self, slot: _Slot) -> None:
-        """Complete the inputs: until now every arena held wrong lines, so nothing could be computed early."""
+    def _release(self, slot: _Slot, flush_bytes: int, *, is_held: bool) -> None:
+        """Evict the L2 cache, then complete the inputs: until now every arena held wrong lines.
+
+        Held, the GPU stays busy here while the worker launches: its context gets the GPU only once this one is idle, so
+        its events time the device's work and not the host's launches.
+        """
         assert slot.content is not None
+        self._settle(flush_bytes)
         for arena, tensor in zip(slot.arenas, slot.content.inputs, strict=True):
             arena.complete(tensor)
         self._settle(0)
+        if is_held and self._device != "cpu":
+            torch.cuda._sleep(_HELD_CYCLES)
 
     def _verdict(self, slot: _Slot, copies: "list[Tensor]", number: int) -> dict[str, Any]:
         content = slot.content
@@ -313,8 +326,8 @@ class Oracle:
         torch.cuda.synchronize()
 
     def _new_model(self) -> Any:
-        unseeded = getattr(self._reference, "UNSEEDED_WEIGHTS", False)
-        with torch.device(self._device if unseeded else "cpu"):
+        # Drawn on the device: the secret seeds them anyway, and a processor takes seconds for a large matrix.
+        with torch.device(self._device):
             return self._reference.Model(*self._reference.get_init_inputs()).to(self._device).eval()
 
     def _arena(self, like: "Tensor", *, writable: bool) -> OracleArena:

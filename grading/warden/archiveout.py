@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -20,7 +20,7 @@ from grading.problem import Problem
 from grading.record import model_slug
 from grading.runner.recording import label_framework
 from grading.verdict import Verdict
-from grading.verdict_timing import Summary, summarise
+from grading.verdict_timing import Summary, calls_of, summarise
 from grading.warden.bundles import Bundle
 from grading.warden.grade import Grade
 
@@ -106,7 +106,7 @@ def _score(entry: Entry) -> list[float] | None:
         if time is None:
             return None
         work = problem.flops(shape) / 1e9 if metric.regime == "compute" else problem.bytes(shape) / 1e6
-        shares.append(work / time.median_ms / peak)
+        shares.append(work / time.reported_ms / peak)
     return shares
 
 
@@ -124,13 +124,16 @@ def _check_log(verdict: Verdict) -> str:
 
 def _benchmark_log(entry: Entry, shares: list[float]) -> str:
     lines = []
+    shapes, begun = entry.grade.evidence.passes[0].shapes, entry.started
     for index, (shape, time, share) in enumerate(zip(entry.problem.shapes, summaries(entry), shares, strict=True)):
         assert time is not None
-        ms = time.median_ms
+        ms = time.reported_ms
         tflops, gbps = entry.problem.flops(shape) / (ms * 1e9), entry.problem.bytes(shape) / (ms * 1e6)
-        now = entry.started.isoformat(timespec="milliseconds")
-        event = f"benchmark_event event=variant_end shape={index} variant=solution ts={now} elapsed_s=0.000"
-        lines.append(f"{event} ms={ms:.6f}")
+        start, took_s = begun + timedelta(seconds=shapes[index].began_s), shapes[index].took_s
+        stamps = [moment.isoformat(timespec="milliseconds") for moment in (start, start + timedelta(seconds=took_s))]
+        lines.append(f"benchmark_event event=variant_start shape={index} variant=solution ts={stamps[0]}")
+        event = f"benchmark_event event=variant_end shape={index} variant=solution ts={stamps[1]}"
+        lines.append(f"{event} elapsed_s={took_s:.3f} ms={ms:.6f}")
         lines.append(f"shape={index} variant=solution tflops={tflops:.3f} gbps={gbps:.3f} ms={ms:.3f}")
         lines.append(f"shape={index} solution_peak_fraction={share:.4f}")
     headline = _headline(entry, shares)
@@ -190,7 +193,7 @@ def _environment(entry: Entry) -> dict[str, Any]:
         "verdict": entry.grade.verdict.word,
         "shapes": [shape.shape for shape in evidence.passes[0].shapes] if evidence.passes else [],
         "samples_ms": [
-            [call.claim_ns / 1e6 for call in shape.calls if call.group == "timed" and call.fault is None]
+            [call.claim_ns / 1e6 for call in calls_of(shape, "as_deck") or calls_of(shape, "timed")]
             for shape in (evidence.passes[0].shapes if evidence.passes else [])
         ],
     }

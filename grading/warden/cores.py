@@ -1,7 +1,9 @@
 """Which processor cores a grade's processes keep to: a clock that shares its core with what it times is no clock.
 
-On a host with four cores or more that grades on a GPU the warden has one core, the oracle another, and the worker all
-others, so that compilers it starts still run side by side. On fewer cores, and on ``cpu``, nobody is pinned.
+On a host with eight cores or more that grades on a GPU the warden has one core, the oracle another, and the worker the
+others, so that compilers it starts still run side by side. Two threads of one physical core slow each other down, and a
+virtual machine does not always say which they are: neighbours in number are never given to two processes. On fewer
+cores, and on ``cpu``, nobody is pinned.
 """
 
 import contextlib
@@ -9,7 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_LEAST = 4
+_LEAST = 8
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ def split_cores(device: str) -> Cores:
     free = sorted(os.sched_getaffinity(0))
     if device == "cpu" or len(free) < _LEAST:
         return Cores()
-    return Cores((free[-1],), (free[-2],), tuple(free[:-2]))
+    return Cores(tuple(free[-2:]), tuple(free[-4:-2]), tuple(free[:-4]))
 
 
 @contextlib.contextmanager

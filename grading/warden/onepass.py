@@ -47,6 +47,7 @@ class Job:
     limits: Limits = LIMITS
     shows_reference: bool = True
     has_census: bool = False
+    started: float = field(default_factory=monotonic)
 
 
 @dataclass
@@ -194,8 +195,8 @@ class Pass:
 
     def _ring_noop(self, talk: Talk) -> Rung:
         """Time a call that does nothing, after the same flush as any other call: a warm cache would flatter it."""
-        talk.ask_oracle({"do": "idle", "flush_bytes": self.job.flush_bytes})
-        return talk.ring(_order(self._next(), Step("noop", "noop"), 0, is_noop=True))
+        talk.ask_oracle({"do": "idle"})
+        return talk.ring(self._order(self._next(), Step("noop", "noop"), 0, is_noop=True))
 
     def _map_shape(self, talk: Talk, index: int) -> dict[str, list[str]]:
         """Make the arenas of a shape in the oracle and map them in the worker; return the names of its cases."""
@@ -219,7 +220,7 @@ class Pass:
         job = self.job
         self.calls = []
         census: list[dict[str, Any]] = []
-        cases = self._map_shape(talk, index)
+        cases, began = self._map_shape(talk, index), monotonic()
         talk.tell_worker({"do": "model", "arguments": self._arguments[index]}, job.deadlines.build)
         try:
             for step in plan_calls(job.effort, cases, random.Random(f"{self.plan_seed}/{index}")):
@@ -239,6 +240,8 @@ class Pass:
                     calls=self.calls,
                     floor_ms=job.floors_ms[index] if index < len(job.floors_ms) else None,
                     census=census,
+                    began_s=round(began - job.started, 3),
+                    took_s=round(monotonic() - began, 3),
                 )
             )
 
@@ -249,11 +252,10 @@ class Pass:
     def _make_call(self, talk: Talk, step: Step) -> None:
         number = self._next()
         content = {"slot": step.slot, "kind": step.kind, "name": step.name, "index": number, "keep": step.keep}
-        flush = {"flush_bytes": self.job.flush_bytes}
-        prepared = talk.ask_oracle({"do": "prepare", "number": number} | content | flush)
+        prepared = talk.ask_oracle({"do": "prepare", "number": number} | content)
         if prepared["poke"]:
             talk.tell_worker({"do": "poke", "names": prepared["poke"]}, self.job.deadlines.step)
-        rung = talk.ring(_order(number, step, int(prepared["poison"]), is_noop=False))
+        rung = talk.ring(self._order(number, step, int(prepared["poison"]), is_noop=False))
         if number % _SAMPLED_ONE_IN == 0:
             self._sample()
         call = _make_record(number, step, rung, prepared["moved"])
@@ -272,6 +274,19 @@ class Pass:
         self._step(f"shape {index} census")
         rows = talk.tell_worker({"do": "census", "slot": 0}, self.job.deadlines.step).get("rows", [])
         return [row for row in map(_census_row, rows if isinstance(rows, list) else []) if row][:60]
+
+    def _order(self, number: int, step: Step, poison: int, *, is_noop: bool) -> dict[str, Any]:
+        return {
+            "number": number,
+            "slot": step.slot,
+            "bump": step.bump and not is_noop,
+            "renew": step.renew,
+            "noop": is_noop,
+            "held": not step.as_deck,
+            "warm": step.as_deck,
+            "poison": poison,
+            "flush_bytes": self.job.flush_bytes,
+        }
 
     def _next(self) -> int:
         self.host.count += 1
@@ -300,17 +315,6 @@ def is_fault_of_memory(evidence: PassEvidence) -> bool:
     if evidence.ended == "device":
         return True
     return evidence.ended == "died" and evidence.signal in (signal.SIGSEGV, signal.SIGBUS)
-
-
-def _order(number: int, step: Step, poison: int, *, is_noop: bool) -> dict[str, Any]:
-    return {
-        "number": number,
-        "slot": step.slot,
-        "bump": step.bump and not is_noop,
-        "renew": step.renew,
-        "noop": is_noop,
-        "poison": poison,
-    }
 
 
 def _make_record(number: int, step: Step, rung: Rung, moved: float | None) -> Call:

@@ -16,6 +16,7 @@ class Step:
     bump   an in-place operation moves the inputs' version counters, as an honest caller's rewrite does
     renew  the worker drops its tensors over the slot and makes new ones
     keep   remember the content under a label
+    as_deck  time the call as the decks do, on an idle device, so that the host's launches are inside
     """
 
     group: str
@@ -25,6 +26,7 @@ class Step:
     bump: bool = True
     renew: bool = False
     keep: str = ""
+    as_deck: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Effort:
     seeds: int
     edits: int
     timed: int
+    as_deck: int
     rotated: int
     repeated: int
     noops: int
@@ -44,10 +47,10 @@ class Effort:
     has_census: bool
 
 
-QUICK = Effort(3, 6, 20, 4, 4, 12, 8, (3, 6), 3, 1, False)
-FULL = Effort(3, 20, 60, 12, 8, 30, 8, (8, 24), 4, 2, True)
-QUICK_GPU = Effort(3, 6, 60, 8, 8, 40, 8, (3, 6), 3, 1, False)
-FULL_GPU = Effort(3, 20, 200, 20, 16, 60, 8, (8, 24), 4, 2, True)
+QUICK = Effort(3, 6, 20, 0, 4, 4, 12, 8, (3, 6), 3, 1, False)
+FULL = Effort(3, 20, 60, 0, 12, 8, 30, 8, (8, 24), 4, 2, True)
+QUICK_GPU = Effort(3, 6, 40, 30, 8, 8, 30, 8, (3, 6), 3, 1, False)
+FULL_GPU = Effort(3, 20, 200, 60, 20, 16, 60, 8, (8, 24), 4, 2, True)
 
 
 def effort_of(tier: str, device: str) -> Effort:
@@ -68,14 +71,20 @@ def plan_calls(effort: Effort, cases: Mapping[str, list[str]], rng: random.Rando
         yield Step("warmup", "nominal", slot=number % slots)
     groups = [[Step("fresh", "nominal")] for _ in range(effort.seeds)]
     groups += [[Step("timed", "nominal")] for _ in range(effort.timed)]
+    groups += [[Step("as_deck", "nominal", as_deck=True)] for _ in range(effort.as_deck)]
     groups += [[Step("rotated", "nominal", slot=rng.randrange(1, slots))] for _ in range(effort.rotated)]
     for kind in ("stress", "structural", "camouflage", "exact"):
-        groups += [[Step(kind, kind, name)] for name in cases.get(kind, [])[: effort.cases]]
+        groups += [[Step(kind, kind, name), *_restored(kind)] for name in cases.get(kind, [])[: effort.cases]]
     groups += [_same_storage(), _edits(effort.edits), _addresses(), _repeat(), _recalled(effort.repeated)]
     rng.shuffle(groups)
     groups.insert(rng.randrange(len(groups) // 3, len(groups)), _new_weights())
     for group in groups:
         yield from group
+
+
+def _restored(kind: str) -> list[Step]:
+    """Bring back weights that a case changed, in a call of its own: an honest repack must not land in a timed call."""
+    return [Step("restored", "nominal")] if kind in ("stress", "exact") else []
 
 
 def _new_weights() -> list[Step]:

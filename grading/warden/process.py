@@ -215,7 +215,8 @@ def _is_library(path: Path) -> bool:
 def _environment(program: Program) -> dict[str, str]:
     """Return the allow-list: the same for every phase, and nothing of the grader's own environment but tool paths."""
     fixed = {
-        "PATH": "/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin",
+        # The interpreter's own folder comes first: that is where a virtual environment keeps ninja.
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin",
         "HOME": "/tmp",
         "TMPDIR": "/tmp",
         "LANG": "C.UTF-8",

@@ -115,7 +115,7 @@ class Talk:
         armed = self.tell_worker(order | {"do": "call", "seconds": seconds}, self.deadlines.step)
         self.expect(armed, "armed")
         self.host.is_dirty = True
-        judge = {name: order[name] for name in ("number", "slot", "noop")}
+        judge = {name: order[name] for name in ("number", "slot", "noop", "held", "flush_bytes")}
         with contextlib.suppress(OSError):
             oracle.channel.send(judge | {"do": "judge", "seconds": seconds})
         deadline = monotonic() + seconds

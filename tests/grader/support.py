@@ -13,7 +13,7 @@ from grading.warden.plan import Effort
 HERE = Path(__file__).parent
 OPS = HERE / "ops"
 _HEADER = re.compile(r"^Op: (?P<op>\w+)\.(?: Expect: (?P<expect>\w+)(?: by (?P<rule>[\w.]+\w))?\.)?$", re.MULTILINE)
-TINY = Effort(2, 6, 10, 3, 3, 6, 8, (3, 5), 3, 1, False)
+TINY = Effort(2, 6, 10, 0, 3, 3, 6, 8, (3, 5), 3, 1, False)
 
 
 @dataclass(frozen=True)

