@@ -105,6 +105,20 @@ class PassEvidence(msgspec.Struct, frozen=True, kw_only=True):
     calibration_after_ms: float | None = None
 
 
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the problem's own solutions, timed in a worker of its own before the candidate was imported anywhere.
+
+    variant  ``eager``, ``compiled`` or ``sota``, as the decks' logs call them
+    ended    as of a pass; shapes that it did not reach are missing
+    """
+
+    variant: str
+    digest: str
+    ended: str
+    detail: str
+    shapes: list[ShapeEvidence]
+
+
 class Intake(msgspec.Struct, frozen=True, kw_only=True):
     """What was said about the bundle before anything ran."""
 
@@ -130,6 +144,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     intake: Intake
     forbidden_calls: list[str]
     passes: list[PassEvidence]
+    baselines: list[Baseline] = []
     published_ms: list[float | None] = []
     host: dict[str, object] = {}
 

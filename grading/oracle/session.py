@@ -29,6 +29,7 @@ _HASHED_BYTES = 4 << 20
 _EDIT_MOVE = 20.0
 # About 0.3 ms at the clocks of a Hopper card; more than the host needs for some twenty launches.
 _HELD_CYCLES = 600_000
+_sleep: Any = torch.cuda._sleep
 
 
 @dataclass
@@ -188,7 +189,7 @@ class Oracle:
             arena.complete(tensor)
         self._settle(0)
         if is_held and self._device != "cpu":
-            torch.cuda._sleep(_HELD_CYCLES)
+            _sleep(_HELD_CYCLES)
 
     def _verdict(self, slot: _Slot, copies: "list[Tensor]", number: int) -> dict[str, Any]:
         content = slot.content

@@ -16,6 +16,13 @@ BASELINES = {
     "vendor": "vendor-library",
     "chunked": "pytorch-chunked",
 }
+CONTROL = "control-broken"
+ENTRANTS = BASELINES | {
+    "iterated_maximum": "pytorch-eager",
+    "bf16": "pytorch-eager",
+    "split_products": "pytorch-eager",
+    "kernel": "proofline-reference",
+}
 KERNELS = {
     "01_fp8_gemm": "fp8_gemm",
     "02_kda_cutlass": "kda",
@@ -23,6 +30,13 @@ KERNELS = {
     "05_topk_bitonic": "topk",
     "06_sonic_moe_swiglu": "moe_swiglu",
     "07_w4a16_gemm": "w4a16_gemm",
+    "01_glm52_fused_moe": "fused_moe",
+    "02_deepseek_nsa": "block_sparse_attention",
+    "03_megaqwen_decode": "qwen_decode",
+    "04_grid_mingru_sps": "mingru_rollout",
+    "02_kimi_linear_decode": "kimi_decode",
+    "01_conv_update": "conv_update",
+    "02_kda_recurrence": "kda_verify",
 }
 CONTROLS = (("01_fp8_gemm", "forged_marker"), ("07_w4a16_gemm", "swapped_nibbles"))
 SLOWEST_TO_PREPARE = ("06_sonic_moe_swiglu", "02_kda_cutlass")
@@ -49,12 +63,16 @@ def plan_demo(*, with_kernels: bool, only: str = "") -> list[Planned]:
         if (path := DECKS / "hard" / problem / "solutions" / "right" / f"{name}.py").exists()
     ]
     runs += [
-        Planned(problem, "control-broken", DECKS / "hard" / problem / "solutions" / "wrong" / f"{name}.py")
+        Planned(problem, CONTROL, DECKS / "hard" / problem / "solutions" / "wrong" / f"{name}.py")
         for problem, name in CONTROLS
     ]
     if with_kernels:
         kernels = ROOT / "grading" / "kernels"
-        runs += [Planned(problem, "proofline-reference", kernels / f"{name}.py") for problem, name in KERNELS.items()]
+        runs += [
+            Planned(problem, ENTRANTS["kernel"], kernels / f"{name}.py")
+            for problem, name in KERNELS.items()
+            if (DECKS / "hard" / problem).exists()
+        ]
     order = {problem: rank for rank, problem in enumerate(SLOWEST_TO_PREPARE)}
     chosen = [run for run in runs if not only or run.problem == only]
     return sorted(chosen, key=lambda run: order.get(run.problem, len(order)))

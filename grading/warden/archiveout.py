@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from grading.evidence import ShapeEvidence
 from grading.hardware import Gpu, peak_rate, peaks_digest
 from grading.problem import Problem
 from grading.record import model_slug
@@ -24,7 +25,6 @@ from grading.verdict_timing import Summary, calls_of, summarise
 from grading.warden.bundles import Bundle
 from grading.warden.grade import Grade
 
-HARNESS = "proofline-grade"
 _RIGHT = ("verified", "verified_note", "not_reproduced", "needs_audit")
 
 
@@ -42,7 +42,7 @@ class Entry:
     def run_id(self) -> str:
         """Return the run's id in the decks' grammar."""
         stamp = self.started.strftime("%Y%m%d_%H%M%S")
-        return f"{stamp}_{HARNESS}_{model_slug(self.bundle.model)}_{self.problem.id}"
+        return f"{stamp}_{self.bundle.harness}_{model_slug(self.bundle.model)}_{self.problem.id}"
 
 
 def write_archive(entry: Entry, out: Path) -> Path:
@@ -76,7 +76,7 @@ def _files(entry: Entry) -> dict[str, bytes]:
         files[f"candidate-output-{number}.log"] = output
     scored = _score(entry)
     files |= {
-        "check.log": _check_log(verdict).encode(),
+        "check.log": _check_log(entry).encode(),
         "framework.txt": label_framework(source.decode("utf-8", "replace")).encode() + b"\n",
         "result.json": _pretty(_result(entry, scored)),
         "environment.json": _pretty(_environment(entry)),
@@ -115,30 +115,56 @@ def _headline(entry: Entry, shares: list[float]) -> str:
     return f"{math.exp(sum(math.log(max(share, clamp)) for share in shares) / len(shares)):.4f}"
 
 
-def _check_log(verdict: Verdict) -> str:
+def _check_log(entry: Entry) -> str:
+    """Return the decks' lines: the seed from which the cases were drawn, then PASS, or a FAIL for each rule."""
+    verdict = entry.grade.verdict
+    seeds = [taken.plan_seed for taken in entry.grade.evidence.passes if taken.plan_seed is not None][:1]
+    head = "".join(f"PROPERTY_SEED: {seed % (1 << 64)}\n" for seed in seeds)
     if _is_right(verdict):
-        return "PASS\n"
+        return f"{head}PASS\n"
     lines = [f"FAIL: {item.rule} {item.message}" for item in verdict.fired]
-    return "\n".join(line.replace("\n", " ")[:400] for line in lines or ["FAIL: nothing was verified"]) + "\n"
+    return head + "\n".join(line.replace("\n", " ")[:400] for line in lines or ["FAIL: nothing was verified"]) + "\n"
 
 
 def _benchmark_log(entry: Entry, shares: list[float]) -> str:
-    lines = []
-    shapes, begun = entry.grade.evidence.passes[0].shapes, entry.started
-    for index, (shape, time, share) in enumerate(zip(entry.problem.shapes, summaries(entry), shares, strict=True)):
+    """Return the deck's own lines: the solution's, then the baselines', shape by shape."""
+    lines: list[str] = []
+    evidence, times = entry.grade.evidence, summaries(entry)
+    for index, share in enumerate(shares):
+        own, time = evidence.passes[0].shapes[index], times[index]
         assert time is not None
-        ms = time.reported_ms
-        tflops, gbps = entry.problem.flops(shape) / (ms * 1e9), entry.problem.bytes(shape) / (ms * 1e6)
-        start, took_s = begun + timedelta(seconds=shapes[index].began_s), shapes[index].took_s
-        stamps = [moment.isoformat(timespec="milliseconds") for moment in (start, start + timedelta(seconds=took_s))]
-        lines.append(f"benchmark_event event=variant_start shape={index} variant=solution ts={stamps[0]}")
-        event = f"benchmark_event event=variant_end shape={index} variant=solution ts={stamps[1]}"
-        lines.append(f"{event} elapsed_s={took_s:.3f} ms={ms:.6f}")
-        lines.append(f"shape={index} variant=solution tflops={tflops:.3f} gbps={gbps:.3f} ms={ms:.3f}")
+        lines += _event_lines(entry, index, own, time.reported_ms)
+        lines.append(_rate_line(entry, index, "solution", time.reported_ms))
         lines.append(f"shape={index} solution_peak_fraction={share:.4f}")
+        for baseline in evidence.baselines:
+            if index < len(baseline.shapes) and _is_answered(baseline.shapes[index]):
+                beside = summarise(baseline.shapes[index])
+                lines += [_rate_line(entry, index, baseline.variant, beside.reported_ms)] if beside else []
     headline = _headline(entry, shares)
     passing = float(headline) >= (entry.problem.timing.result_ok or 0.0)
     return "\n".join([*lines, f"peak_fraction: {headline}", f"RESULT: {'OK' if passing else 'LOW'}"]) + "\n"
+
+
+def _is_answered(shape: ShapeEvidence) -> bool:
+    """Tell whether every call of a shape was answered within its bound."""
+    return all(call.fault is None and call.bad == 0 and call.ratio is not None for call in shape.calls)
+
+
+def _event_lines(entry: Entry, index: int, shape: ShapeEvidence, ms: float) -> list[str]:
+    """Return the start and the end of a shape's run, as the decks print them; only the solution has them in order."""
+    begin = entry.started + timedelta(seconds=shape.began_s)
+    moments = (begin, begin + timedelta(seconds=shape.took_s))
+    start, end = (f"variant=solution ts={moment.isoformat(timespec='milliseconds')}" for moment in moments)
+    return [
+        f"benchmark_event event=variant_start shape={index} {start}",
+        f"benchmark_event event=variant_end shape={index} {end} elapsed_s={shape.took_s:.3f} ms={ms:.6f}",
+    ]
+
+
+def _rate_line(entry: Entry, index: int, variant: str, ms: float) -> str:
+    sizes = entry.problem.shapes[index]
+    tflops, gbps = entry.problem.flops(sizes) / (ms * 1e9), entry.problem.bytes(sizes) / (ms * 1e6)
+    return f"shape={index} variant={variant} tflops={tflops:.3f} gbps={gbps:.3f} ms={ms:.3f}"
 
 
 def _result(entry: Entry, shares: list[float] | None) -> dict[str, Any]:
@@ -149,7 +175,7 @@ def _result(entry: Entry, shares: list[float] | None) -> dict[str, Any]:
         "run_id": entry.run_id,
         "run_group": "grade",
         "problem": entry.problem.id,
-        "harness": HARNESS,
+        "harness": entry.bundle.harness,
         "model": entry.bundle.model,
         "reasoning_effort": "",
         "started_at": entry.started.isoformat(timespec="seconds"),

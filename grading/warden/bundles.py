@@ -7,12 +7,15 @@ from grading.archive import KeyHint, read_run
 from grading.hardware import load_gpus
 from grading.problem import DECKS, Problem
 from grading.record import RecordError
-from grading.runner.demo import KERNELS
+from grading.runner.demo import CONTROL, ENTRANTS, KERNELS
 from grading.runner.job import may_use_forbidden
 from grading.score import recompute
 from grading.tomldata import CatalogueError
 
 _SOURCES = (".py", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".ptx")
+
+HARNESS = "proofline-grade"
+_VARIANTS = {"eager": "eager", "compiled": "compiled", "sota": "vendor"}
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class Bundle:
 
     files: dict[str, bytes]
     model: str
+    harness: str = HARNESS
     is_exempt: bool = False
     published_ms: tuple[float | None, ...] = ()
 
@@ -46,7 +50,14 @@ def bundle_of_reference(problem: Problem, name: str, decks: Path = DECKS) -> Bun
         raise CatalogueError(f"{problem.key} has no reference solution {name!r}; it has {', '.join(known)}")
     text = known[name].read_bytes()
     is_exempt = may_use_forbidden("baseline", text.decode())
-    return Bundle({"solution.py": text}, f"proofline-{name.replace('_', '-')}", is_exempt)
+    return Bundle({"solution.py": text}, ENTRANTS.get(name, CONTROL), "baseline", is_exempt)
+
+
+def baselines_of(problem: Problem, decks: Path = DECKS) -> dict[str, dict[str, bytes]]:
+    """Return the problem's eager, compiled and vendor solutions by their variant in logs, as far as it has them."""
+    folder = decks / problem.deck / problem.id / "solutions" / "right"
+    known = {variant: folder / f"{name}.py" for variant, name in _VARIANTS.items()}
+    return {variant: {"solution.py": path.read_bytes()} for variant, path in known.items() if path.exists()}
 
 
 def bundle_of_archive(problem: Problem, root: Path) -> Bundle:

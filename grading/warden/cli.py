@@ -14,7 +14,7 @@ from grading.problem import DECKS, Problem, load_decks
 from grading.tomldata import CatalogueError
 from grading.verdict import EXIT_CODES
 from grading.warden.archiveout import Entry, summaries, write_archive
-from grading.warden.bundles import Bundle, bundle_of_archive, bundle_of_file, bundle_of_reference
+from grading.warden.bundles import Bundle, baselines_of, bundle_of_archive, bundle_of_file, bundle_of_reference
 from grading.warden.grade import Request, grade
 from grading.warden.lock import DeviceBusy, hold_device
 from grading.warden.progress import Progress, table
@@ -34,6 +34,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda:0 (default: cpu)")
     parser.add_argument("--gpu", help="key of the board, for example H200; needed on a GPU")
     parser.add_argument("--tier", choices=("quick", "full"), default="quick")
+    parser.add_argument(
+        "--baselines", action="store_true", help="first time the problem's eager, compiled and vendor ones"
+    )
     parser.add_argument("--model", default="unnamed", help="who wrote the solution, for --solution")
     parser.add_argument("--out", type=Path, required=True, help="folder that gets DECK/GPU/RUN_ID")
     parser.add_argument("--decks", type=Path, default=DECKS, help="folder of decks (default: our own)")
@@ -54,6 +57,7 @@ def run(options: dict[str, Any], write: Callable[[str], object]) -> int:
             tier=options["tier"],
             is_exempt=bundle.is_exempt,
             published_ms=bundle.published_ms,
+            baselines=baselines_of(problem, options["decks"]) if options["baselines"] else {},
             gpu=gpu,
         )
         with hold_device(options["device"]), Progress(sys.stderr) as progress:

@@ -2,8 +2,9 @@
 
 import hashlib
 import platform
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -11,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from grading.cpushapes import shapes_for
-from grading.evidence import EVIDENCE_SCHEMA, GRADER_VERSION, Evidence, PassEvidence
+from grading.evidence import EVIDENCE_SCHEMA, GRADER_VERSION, Baseline, Evidence, PassEvidence
 from grading.hardware import Gpu
 from grading.problem import Problem, Shape
 from grading.verdict import Verdict, has_integrity_lead, judge
@@ -19,7 +20,7 @@ from grading.warden.gpustate import read_host
 from grading.warden.intake import take_in
 from grading.warden.onepass import DEADLINES, Job, Pass, is_fault_of_memory
 from grading.warden.oraclehost import OracleHost
-from grading.warden.plan import Effort, effort_of
+from grading.warden.plan import BASELINE, BASELINE_GPU, Effort, effort_of
 from grading.warden.process import GPU_LIMITS, LIMITS, Limits
 from grading.warden.talk import Deadlines
 from grading.yardstick import yardstick
@@ -36,6 +37,7 @@ class Request:
     is_exempt     our own baselines, which may use what submissions may not
     shapes        stand in for the device's own, for tests
     published_ms  by shape, the times that the grade is held against
+    baselines     by variant, bundles of our own that are timed first
     """
 
     problem: Problem
@@ -45,6 +47,7 @@ class Request:
     tier: Tier = "quick"
     is_exempt: bool = False
     published_ms: tuple[float | None, ...] = ()
+    baselines: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     deadlines: Deadlines = DEADLINES
     limits: Limits = LIMITS
     effort: Effort | None = None
@@ -72,11 +75,11 @@ def grade(request: Request, on_step: OnStep = lambda name, taken: None, host: Or
     job = _make_job(request)
     taken: list[Pass] = []
     passes: list[PassEvidence] = []
-    if not intake.refused and host is not None:
-        passes = _run_passes(job, on_step, host, taken)
-    elif not intake.refused:
-        with OracleHost(request.device, [request.reference], job.limits) as own:
-            passes = _run_passes(job, on_step, own, taken)
+    baselines: list[Baseline] = []
+    if not intake.refused:
+        with _hosted(request, job, host) as used:
+            baselines = [_run_baseline(job, variant, used, on_step) for variant in request.baselines.items()]
+            passes = _run_passes(job, on_step, used, taken)
     for each in taken:
         found |= each.versions
     evidence = Evidence(
@@ -93,9 +96,29 @@ def grade(request: Request, on_step: OnStep = lambda name, taken: None, host: Or
         intake=intake,
         forbidden_calls=request.problem.rules.forbidden_calls,
         passes=passes,
+        baselines=baselines,
         published_ms=list(request.published_ms),
     )
     return Grade(evidence, judge(evidence), [each.output for each in taken])
+
+
+@contextmanager
+def _hosted(request: Request, job: Job, host: OracleHost | None) -> Iterator[OracleHost]:
+    if host is not None:
+        yield host
+        return
+    with OracleHost(request.device, [request.reference], job.limits) as own:
+        yield own
+
+
+def _run_baseline(job: Job, variant: tuple[str, Mapping[str, bytes]], host: OracleHost, on_step: OnStep) -> Baseline:
+    """Time one of our own solutions, in a worker that is gone before the candidate's begins."""
+    name, bundle = variant
+    effort = BASELINE if job.device == "cpu" else BASELINE_GPU
+    own = replace(job, bundle=bundle, effort=effort, has_census=False)
+    seen = Pass(own, 0, host, lambda step, taken: on_step(f"{name}: {step}", taken)).run()
+    digest = hashlib.sha256(bundle["solution.py"]).hexdigest()
+    return Baseline(variant=name, digest=digest, ended=seen.ended, detail=seen.detail, shapes=seen.shapes)
 
 
 def _run_passes(job: Job, on_step: OnStep, host: OracleHost, taken: list[Pass]) -> list[PassEvidence]:

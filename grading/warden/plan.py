@@ -52,6 +52,10 @@ FULL = Effort(3, 20, 60, 0, 12, 8, 30, 8, (8, 24), 4, 2, True)
 QUICK_GPU = Effort(3, 6, 40, 30, 8, 8, 30, 8, (3, 6), 3, 1, False)
 FULL_GPU = Effort(3, 20, 200, 60, 20, 16, 60, 8, (8, 24), 4, 2, True)
 
+# What a baseline gets: its time, and enough fresh content to see that it answers rightly.
+BASELINE = Effort(1, 0, 12, 0, 3, 3, 6, 0, (3, 4), 3, 1, False)
+BASELINE_GPU = Effort(1, 0, 20, 30, 3, 3, 10, 0, (3, 4), 3, 1, False)
+
 
 def effort_of(tier: str, device: str) -> Effort:
     """Return what a tier does on a device."""

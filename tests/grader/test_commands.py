@@ -77,7 +77,8 @@ def test_a_wrong_solution_leaves_with_one(tmp_path: Path) -> None:
     code, text = run("grade", "hard/07_w4a16_gemm", "--reference", wrong, "--out", str(tmp_path))
     assert code == 1, text
     folder = next(tmp_path.glob("hard/CPU/*"))
-    assert (folder / "check.log").read_text().startswith("FAIL: ")
+    seed, first = (folder / "check.log").read_text().splitlines()[:2]
+    assert (seed.startswith("PROPERTY_SEED: "), first.startswith("FAIL: ")) == (True, True)
     assert json.loads((folder / "result.json").read_text())["correct"] is False
 
 

@@ -1,0 +1,65 @@
+"""Baselines are timed in workers of their own, before the candidate's begins, and stand in evidence and log."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from grading.evidence import Baseline
+from grading.hardware import load_gpus
+from grading.problem import load_decks
+from grading.verdict import judge
+from grading.warden.archiveout import Entry, write_archive
+from grading.warden.bundles import Bundle, baselines_of
+from grading.warden.grade import Grade, grade
+from grading.warden.oraclehost import OracleHost
+from tests.grader.made import make_call, make_evidence, make_pass, make_shape
+from tests.grader.support import HERE, files_of, make_request
+
+PLAIN = files_of(HERE / "honest" / "h13_loud_comments.py")
+
+
+def test_a_baseline_is_timed_before_the_candidate_is_imported(host: OracleHost) -> None:
+    steps: list[str] = []
+    request = make_request("M", PLAIN, baselines={"eager": PLAIN})
+    done = grade(request, lambda name, taken: steps.append(name), host)
+    (baseline,) = done.evidence.baselines
+    assert (baseline.variant, baseline.ended, len(baseline.shapes)) == ("eager", "complete", 2)
+    assert done.verdict.word == "verified"
+    assert steps.index("eager: close") < steps.index("start")
+
+
+def test_the_problems_own_baselines_carry_the_logs_names() -> None:
+    problem = load_decks()["hard"].problems["07_w4a16_gemm"]
+    assert list(baselines_of(problem)) == ["eager", "compiled", "sota"]
+    assert list(baselines_of(load_decks()["hard"].problems["02_kda_cutlass"])) == ["eager", "compiled"]
+
+
+@pytest.fixture
+def entry() -> Entry:
+    problem, gpu = load_decks()["hard"].problems["07_w4a16_gemm"], load_gpus()["H200"]
+    shapes = [
+        make_shape(*[make_call(n) for n in range(20)], shape={k: float(v) for k, v in s.items()})
+        for s in problem.shapes
+    ]
+    slower = [make_shape(*[make_call(n, claim_ns=250_000) for n in range(20)]) for _ in shapes]
+    wrong = [make_shape(*[make_call(n, bad=1, ratio=3.0) for n in range(20)]) for _ in shapes]
+    evidence = msgspec.structs.replace(
+        make_evidence(make_pass(1, *shapes, plan_seed=77)),
+        baselines=[
+            Baseline(variant="eager", digest="d", ended="complete", detail="", shapes=slower),
+            Baseline(variant="sota", digest="d", ended="complete", detail="", shapes=wrong),
+        ],
+    )
+    bundle = Bundle({"solution.py": b"import triton\n"}, "vendor-library", "baseline")
+    return Entry(problem, gpu, bundle, Grade(evidence, judge(evidence), []), datetime(2026, 11, 30, 12, tzinfo=UTC))
+
+
+def test_a_baseline_stands_in_the_log_unless_it_answered_wrongly(entry: Entry, tmp_path: Path) -> None:
+    folder = write_archive(entry, tmp_path)
+    lines = (folder / "benchmark.log").read_text().splitlines()
+    assert [line.split(" ms=")[1] for line in lines if line.startswith("shape=0 variant=")] == ["0.100", "0.250"]
+    assert not [line for line in lines if "variant=sota" in line]
+    assert (folder / "check.log").read_text() == "PROPERTY_SEED: 77\nPASS\n"
+    assert folder.name == "20261130_120000_baseline_vendor-library_07_w4a16_gemm"
