@@ -138,8 +138,8 @@ def test_explain_prints_the_table_and_its_json(publishable: Make, run: Callable[
 
 
 def test_loaddecks_checks_and_loads(db: None, run: Callable[..., str]) -> None:
-    assert run("loaddecks", "--check").startswith("checked 5 decks")
-    assert run("loaddecks").startswith("loaded 5 decks")
+    assert run("loaddecks", "--check").startswith("checked 6 decks")
+    assert run("loaddecks").startswith("loaded 6 decks")
 
 
 def test_recompute_says_what_it_did(publishable: Make, run: Callable[..., str]) -> None:

@@ -1,0 +1,130 @@
+"""Reference of cuda/03_megaqwen_decode: ``decode_steps`` tokens through four transformer blocks, each feeding the next.
+
+Written from the specification. The grader assigns ``ctx_len`` and ``decode_steps`` before it calls the functions below.
+What the deck draws from seeds inside a run enters here as tensors, so that every part of it can be secret:
+
+hidden            (1024,) bf16, the output of the step before
+tokens            (steps, 1024) bf16, the steps' own inputs
+k_cache, v_cache  (layers, 8, ctx_len, 128) bf16, keys turned to their positions
+answer            last output (1024,), and the keys and values that the steps appended (layers, 8, steps, 128)
+"""
+
+import random
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ctx_len, decode_steps, num_layers = 2048, 64, 4
+HIDDEN, INNER, HEADS, KV_HEADS, HEAD, EPS, THETA = 1024, 3072, 16, 8, 128, 1e-6, 10000.0
+UNSEEDED_WEIGHTS = True
+LARGE_INPUTS = True
+STRUCTURAL_SHAPE = 0
+STRUCTURAL_TOLERANCE = (0.08, 0.08)
+
+
+class Block(nn.Module):
+    """Grouped attention with a bf16 cache and SwiGLU; fp32 inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input_ln = ones(HIDDEN)
+        self.q_proj = draw(HEADS * HEAD, HIDDEN)
+        self.k_proj, self.v_proj = draw(KV_HEADS * HEAD, HIDDEN), draw(KV_HEADS * HEAD, HIDDEN)
+        self.q_norm, self.k_norm = ones(HEAD), ones(HEAD)
+        self.o_proj = draw(HIDDEN, HEADS * HEAD)
+        self.post_ln = ones(HIDDEN)
+        self.gate_proj, self.up_proj = draw(INNER, HIDDEN), draw(INNER, HIDDEN)
+        self.down_proj = draw(HIDDEN, INNER)
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, position: int) -> Tensor:
+        """Return the block's output; write the new key and value into row ``position`` of the caches."""
+        rest = x.float()
+        h = norm(rest, self.input_ln)
+        q = norm((self.q_proj.float() @ h).view(HEADS, HEAD), self.q_norm)
+        k = norm((self.k_proj.float() @ h).view(KV_HEADS, HEAD), self.k_norm)
+        keys[:, position] = rotate(k, position).bfloat16()
+        values[:, position] = (self.v_proj.float() @ h).view(KV_HEADS, HEAD).bfloat16()
+        q = rotate(q, position).view(KV_HEADS, HEADS // KV_HEADS, HEAD)
+        seen_k, seen_v = (cache[:, : position + 1].float() for cache in (keys, values))
+        shares = (q @ seen_k.mT * HEAD**-0.5).softmax(dim=-1)
+        rest = rest + self.o_proj.float() @ (shares @ seen_v).flatten()
+        h = norm(rest, self.post_ln)
+        inner = F.silu(self.gate_proj.float() @ h) * (self.up_proj.float() @ h)
+        return (rest + self.down_proj.float() @ inner).bfloat16()
+
+
+class Model(nn.Module):
+    """The blocks, and the loop over tokens."""
+
+    def __init__(self, num_layers: int = 4, max_seq: int = 131072) -> None:
+        super().__init__()
+        self.num_layers, self.max_seq = num_layers, max_seq
+        self.blocks = nn.ModuleList([Block() for _ in range(num_layers)])
+
+    def forward(self, hidden: Tensor, tokens: Tensor, k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, ...]:
+        start, steps = k_cache.shape[2], tokens.shape[0]
+        keys, values = (F.pad(cache, (0, 0, 0, steps)) for cache in (k_cache, v_cache))
+        for step in range(steps):
+            hidden = 0.5 * tokens[step] + 0.5 * hidden
+            for layer, block in enumerate(self.blocks):
+                hidden = block(hidden, keys[layer], values[layer], start + step)
+        return hidden, keys[:, :, start:].contiguous(), values[:, :, start:].contiguous()
+
+
+def draw(*sizes: int) -> nn.Parameter:
+    """Return a bf16 weight drawn from N(0, 0.02^2)."""
+    return nn.Parameter(torch.empty(*sizes, dtype=torch.bfloat16).normal_(0.0, 0.02))
+
+
+def ones(size: int) -> nn.Parameter:
+    """Return a norm's weight."""
+    return nn.Parameter(torch.ones(size, dtype=torch.bfloat16))
+
+
+def norm(x: Tensor, weight: Tensor) -> Tensor:
+    """Return the root-mean-square norm over the last dimension, fp32."""
+    return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + EPS) * weight.float()
+
+
+def rotate(x: Tensor, position: int) -> Tensor:
+    """Return x with element i and i + 64 turned by the position's angle i."""
+    angle = position * THETA ** (-torch.arange(HEAD // 2, device=x.device) / (HEAD // 2))
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos()), dim=-1)
+
+
+def get_init_inputs() -> list[int]:
+    """Return the constructor's arguments."""
+    return [num_layers, ctx_len + decode_steps + 8]
+
+
+def get_inputs() -> list[Tensor]:
+    """Draw a hidden vector, the tokens and a cache like one that a prefill leaves: keys have norm 1 per element."""
+
+    def normal(*sizes: int) -> Tensor:
+        return torch.randn(*sizes, dtype=torch.bfloat16)
+
+    sizes = (num_layers, KV_HEADS, ctx_len, HEAD)
+    return [normal(HIDDEN), normal(decode_steps, HIDDEN), normal(*sizes), normal(*sizes) * 0.64]
+
+
+def structural_cases(inputs: list[Tensor], rng: random.Random) -> Iterator[tuple[str, list[Tensor]]]:
+    """Yield caches whose attention is sharp and loud; over thousands of even shares it would drown in the MLP."""
+    hidden, tokens, keys, values = inputs
+    yield "sharp_keys", [hidden, tokens, keys * 2, values * 2.5]
+    half = keys.clone()
+    half[:, :, : ctx_len // 2] *= 2.2
+    yield "sharp_first_half", [hidden, tokens, half, values * 2.5]
+    yield "silent_tokens", [hidden, tokens * 0.01, keys, values * 4]
+
+
+def camouflaged_cases(inputs: list[Tensor], rng: random.Random) -> Iterator[tuple[str, list[Tensor]]]:
+    """Yield nominal caches with a few loud rows at secret places."""
+    hidden, tokens, keys, values = inputs
+    rows = rng.sample(range(ctx_len), max(4, ctx_len // 128))
+    keys, values = keys.clone(), values.clone()
+    keys[:, :, rows] *= 2.5
+    values[:, :, rows] *= 5
+    yield "few_loud_rows", [hidden, tokens, keys, values]

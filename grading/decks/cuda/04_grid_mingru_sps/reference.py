@@ -1,0 +1,119 @@
+"""Reference of cuda/04_grid_mingru_sps: one call of the policy, and ``horizon`` steps of it in ``num_envs`` games.
+
+Written from the specification. The grader assigns ``num_envs`` and ``horizon`` before it calls the functions below. The
+deck checks the policy by itself and times the games; both stand in one answer here, so that neither can be narrower:
+
+obs (256, 4), state (256, 3, 256)     what the policy alone is asked about, fp32
+agent, food (num_envs, 2)             start positions, fp32 whole numbers; memory starts at zero
+rng (num_envs,)                       the games' generators, int64
+answer                                logits, new state, value; rewards, positions (int64), last logits of the games
+"""
+
+import random
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+num_envs, horizon = 4096, 32
+WIDTH, LAYERS, SIDE, ASKED = 256, 3, 11, 256
+MULTIPLIER, MASK = 6364136223846793005, (1 << 63) - 1
+STRUCTURAL_SHAPE = 0
+STRUCTURAL_TOLERANCE = (1e-3, 1e-3)
+UNSEEDED_WEIGHTS = True
+LARGE_INPUTS = True
+
+
+class Model(nn.Module):
+    """Encoder, three MinGRU layers with a highway, two heads; fp32."""
+
+    def __init__(self, horizon: int) -> None:
+        super().__init__()
+        self.horizon = horizon
+        for name, sizes in (
+            ("w_enc", (WIDTH, 4)),
+            ("b_enc", (WIDTH,)),
+            ("w_gru", (LAYERS, 3 * WIDTH, WIDTH)),
+            ("w_a", (4, WIDTH)),
+            ("b_a", (4,)),
+            ("w_v", (1, WIDTH)),
+            ("b_v", (1,)),
+        ):
+            self.register_parameter(name, nn.Parameter(torch.randn(sizes) * 0.02))
+
+    def forward(self, obs: Tensor, state: Tensor, agent: Tensor, food: Tensor, rng: Tensor) -> tuple[Tensor, ...]:
+        answer = self.policy(obs, state)
+        memory = state.new_zeros(agent.shape[0], LAYERS, WIDTH)
+        rewards = torch.zeros(agent.shape[0], device=agent.device)
+        logits = rewards
+        for _ in range(self.horizon):
+            logits, memory, _ = self.policy(observe(agent, food), memory)
+            agent, food, reward, rng = step(agent, food, logits.argmax(dim=1), rng)
+            rewards = rewards + reward
+        return (*answer, rewards, agent.long(), logits)
+
+    def policy(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logits, new state and value."""
+        h = F.linear(obs, self.w_enc, self.b_enc)
+        states = []
+        for layer in range(LAYERS):
+            candidate, gate, mix = (h @ self.w_gru[layer].T).chunk(3, dim=1)
+            out = torch.lerp(state[:, layer], candidate.tanh(), gate.sigmoid())
+            h = torch.lerp(h, out, mix.sigmoid())
+            states.append(out)
+        return F.linear(h, self.w_a, self.b_a), torch.stack(states, dim=1), F.linear(h, self.w_v, self.b_v)[:, 0]
+
+
+def observe(agent: Tensor, food: Tensor) -> Tensor:
+    """Return where the food lies from the agent, and where the agent stands."""
+    return torch.cat(((food - agent) / SIDE, agent / (SIDE - 1)), dim=1)
+
+
+def step(agent: Tensor, food: Tensor, action: Tensor, rng: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return agents, foods, rewards and generators after one move; any hit advances every generator twice."""
+    moves = torch.tensor([[0, -1], [0, 1], [-1, 0], [1, 0]], dtype=agent.dtype, device=agent.device)
+    agent = (agent + moves[action]).clamp(0, SIDE - 1)
+    hit = (agent == food).all(dim=1)
+    if bool(hit.any()):
+        x = advance(rng)
+        rng = advance(x)
+        food = torch.where(hit[:, None], torch.stack((x % SIDE, rng % SIDE), dim=1).to(food.dtype), food)
+    return agent, food, hit.float(), rng
+
+
+def advance(rng: Tensor) -> Tensor:
+    """Return the next state of the generators."""
+    return (rng * MULTIPLIER + 1) & MASK
+
+
+def get_init_inputs() -> list[int]:
+    """Return the constructor's argument; the deck's own model takes none, since its loop stands outside."""
+    return [horizon]
+
+
+def get_inputs() -> list[Tensor]:
+    """Draw what the policy is asked, and start positions and generators."""
+    obs, state = torch.randn(ASKED, 4), torch.randn(ASKED, LAYERS, WIDTH) * 0.1
+    agent, food = torch.randint(SIDE, (2, num_envs, 2)).float()
+    rng = torch.arange(num_envs) + 10007 * torch.randint(1 << 20, (1,))
+    return [obs, state, agent.contiguous(), food.contiguous(), rng]
+
+
+def structural_cases(inputs: list[Tensor], rng: random.Random) -> Iterator[tuple[str, list[Tensor]]]:
+    """Yield starts in which nobody meets food, all stand beside it, or one game alone moves all generators."""
+    obs, state, agent, food, generators = inputs
+    corner = torch.zeros_like(agent)
+    # Out of reach: no position of the board equals it.
+    away = torch.full_like(food, 2.0 * SIDE)
+    yield "nobody_hits", [obs, state, corner, away, generators]
+    lonely = away.clone()
+    lonely[rng.randrange(len(lonely))] = 0.0
+    yield "one_hits", [obs, state, corner, lonely, generators]
+    yield "all_hit", [obs, state, corner, torch.zeros_like(food), generators]
+    # Two moves ahead on all four sides: a policy that keeps its direction meets food in the second step, not the first.
+    middle = torch.full_like(agent, SIDE // 2)
+    sides = torch.tensor([[0.0, -2.0], [0.0, 2.0], [-2.0, 0.0], [2.0, 0.0]], device=agent.device)
+    ahead = middle + sides[torch.arange(len(agent), device=agent.device) % 4]
+    yield "second_step_hits", [obs, state, middle, ahead, generators]
+    yield "used_generators", [obs, state, agent, food, generators * MULTIPLIER & MASK]
