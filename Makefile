@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 PORT ?= 8000
 ARCHIVE ?= leaderboard/demo
 DEMO_VAR ?= var/demo
+HOST_ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint bench screenshots clean
+.PHONY: demo test lint bench screenshots clean service gpu-worker
 
 $(VENV)/web.done: leaderboard/requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version)'
@@ -23,6 +24,20 @@ $(VENV)/all.done: $(VENV)/web.done requirements.txt grading/requirements.txt tes
 # Install the web tier, load an archive, take a release, serve it. ARCHIVE=path serves another archive.
 demo: $(VENV)/web.done
 	@PROOFLINE_VAR_DIR="$(CURDIR)/$(DEMO_VAR)" $(BIN)/python manage.py demo "$(ARCHIVE)" --port $(PORT)
+
+$(VENV)/gpu.done: grading/requirements.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "install the venv module first: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet -r grading/requirements.txt
+	@touch $@
+
+# The web side of the grading service: takes what hosts say, wakes them, returns what they lose.
+service: $(VENV)/web.done
+	$(BIN)/python manage.py migrate -v0
+	$(BIN)/python manage.py service
+
+# On a GPU host: one worker per GPU. PROOFLINE_BROKER_URL and PROOFLINE_HOST_KEY (or host.key); HOST_ARGS="--device cpu".
+gpu-worker: $(VENV)/gpu.done
+	$(BIN)/python -m grading.host $(HOST_ARGS)
 
 # Everything, torch and Triton included. Tests that need a server, the corpus, a browser or a GPU say so when they skip.
 test: $(VENV)/all.done

@@ -43,6 +43,8 @@ _GROUP_RULES = {
     "renewed": "P3.renewed",
     "same_storage": "P2a.rewrite",
     "new_weights": "P2a.weights",
+    "restored": "P2a.weights",
+    "as_deck": "P6.timed",
     "silent_rewrite": "P2b.silent_rewrite",
     "edit": "P2c.edit",
     "repeat": "P4.repeat",

@@ -1,8 +1,8 @@
 """Rows become scores and findings: deterministic, and incremental by a digest of everything that goes in.
 
-A run is assessed again when its record, audits, waivers or conflicts, its problem's version, its deck's rules, its
-GPU's peaks, what it shares with other runs, the method or the rules changed. The same evidence always gives the same
-bytes.
+A run is assessed again when its record, audits, waivers, conflicts or our own grades of it, its problem's version, its
+deck's rules, its GPU's peaks, what it shares with other runs, the method or the rules changed. The same evidence always
+gives the same bytes.
 """
 
 import datetime
@@ -15,11 +15,12 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
+from django.db.models import F
 
 from grading.auditfile import Audit as AuditRecord
 from grading.hardware import Gpu, load_gpus, peaks_digest
 from grading.harnesses import load_harnesses
-from grading.integrity import RULES_VERSION, Context, Finding, judge
+from grading.integrity import RULES_VERSION, Context, Finding, Verification, judge
 from grading.integrity.audits import standing
 from grading.integrity.crossrun import NO_NEIGHBOURS, Neighbours
 from grading.integrity.scores import agreement
@@ -28,7 +29,8 @@ from grading.names import find_model, load_models
 from grading.problem import Deck, Problem, load_decks
 from grading.record import Record, decode
 from grading.score import METHOD_VERSION, Recomputed, ShapeScore, recompute
-from leaderboard import crossrun, eligibility
+from grading.source.framework import FRAMEWORKS_VERSION, framework_of
+from leaderboard import crossrun, eligibility, verdicts
 from leaderboard.models import Assessment, Audit, Rejection, Revision, Run, Waiver
 from leaderboard.models import Finding as FindingRow
 
@@ -46,6 +48,7 @@ class Evidence:
     waivers: dict[str, datetime.datetime | None]
     neighbours: Neighbours = NO_NEIGHBOURS
     neighbours_digest: str = NO_NEIGHBOURS.digest
+    verifications: tuple[Verification, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Judged:
     findings: tuple[Finding, ...]
     standing: eligibility.Standing
     audits: tuple[AuditRecord, ...]
+    framework: str | None
 
 
 @dataclass
@@ -96,18 +100,21 @@ def recompute_all(*, is_forced: bool = False, runs: Collection[int] | None = Non
 
 
 def gather(keys: list[int], neighbours: Mapping[int, tuple[Neighbours, str]]) -> Iterator[Evidence]:
-    """Yield the evidence of runs in order of primary key; four queries whatever their number.
+    """Yield the evidence of runs in order of primary key; five queries whatever their number.
 
     neighbours  by run, what it shares with others and the digest of that
     """
     audits, conflicts, waivers = _by_run(keys)
-    for run in Run.objects.filter(pk__in=keys).select_related("problem").order_by("pk"):
+    verifications = verdicts.of_runs(keys)
+    rows = Run.objects.filter(pk__in=keys).annotate(held_digest=F("assessment__input_digest"))
+    for run in rows.select_related("problem").order_by("pk"):
         yield Evidence(
             run,
             tuple(audits.get(run.pk, ())),
             tuple(conflicts.get(run.pk, ())),
             waivers.get(run.pk, {}),
             *neighbours.get(run.pk, (NO_NEIGHBOURS, NO_NEIGHBOURS.digest)),
+            verifications=verifications.get(run.pk, ()),
         )
 
 
@@ -150,10 +157,11 @@ def assess(evidence: Evidence, record: Record, files: Mapping[str, bytes]) -> Ju
         received_at=evidence.run.ingested_at,
         is_known_model=find_model(record.model) is not None,
         is_known_harness=record.harness in load_harnesses(),
+        verifications=evidence.verifications,
     )
     findings = judge(context)
     standing = eligibility.decide(findings, score.value, evidence.waivers)
-    return Judged(record, problem, gpu, score, agreement(context), findings, standing, audits)
+    return Judged(record, problem, gpu, score, agreement(context), findings, standing, audits, framework_of(files))
 
 
 def _catalogue(record: Record) -> tuple[Deck, Gpu]:
@@ -171,12 +179,11 @@ def assess_all(evidence: Iterable[Evidence]) -> Iterator[Judged]:
 def _assess_batch(keys: list[int], report: Report, *, is_forced: bool) -> set[int]:
     """Sign and assess runs; return older ones that must be assessed again because of them."""
     neighbours, late = crossrun.sign_runs(keys)
-    held = dict(Assessment.objects.filter(pk__in=keys).values_list("pk", "input_digest"))
     rows: list[Assessment] = []
     findings: list[FindingRow] = []
     everything = [(evidence, input_digest(evidence)) for evidence in gather(keys, neighbours)]
     report.seen += len(everything)
-    stale = [(evidence, digest) for evidence, digest in everything if is_forced or held.get(evidence.run.pk) != digest]
+    stale = [(item, digest) for item, digest in everything if is_forced or item.run.held_digest != digest]
     for (evidence, digest), judged in zip(stale, assess_all([evidence for evidence, _ in stale]), strict=True):
         rows.append(_assessment(evidence, judged, digest))
         findings.extend(_finding_rows(evidence.run.pk, judged.findings))
@@ -198,6 +205,7 @@ def input_digest(evidence: Evidence) -> str:
     parts = [
         METHOD_VERSION,
         RULES_VERSION,
+        FRAMEWORKS_VERSION,
         run.content_digest,
         hashlib.sha256(bytes(run.record)).hexdigest(),
         problem.version,
@@ -208,6 +216,7 @@ def input_digest(evidence: Evidence) -> str:
         [(row.file, row.digest) for row in evidence.audits],
         evidence.conflicts,
         sorted((code, str(expiry)) for code, expiry in evidence.waivers.items()),
+        verdicts.digest_of(evidence.verifications),
     ]
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
@@ -245,6 +254,7 @@ def _assessment(evidence: Evidence, judged: Judged, digest: str) -> Assessment:
         waived=list(judged.standing.waived),
         valid_until=judged.standing.valid_until,
         verdict=current.verdict if current else None,
+        framework=judged.framework,
         needs_acknowledgement=any(audit.publishable == "with_acknowledgement" for audit in audits),
         method_version=METHOD_VERSION,
         problem_version=judged.problem.version,
@@ -256,14 +266,22 @@ def _assessment(evidence: Evidence, judged: Judged, digest: str) -> Assessment:
 
 
 def _summary(evidence: Evidence, judged: Judged) -> dict[str, Any]:
-    """Return what an approval signs: record, score, findings, audits, waivers, peak and problem versions."""
+    """Return what an approval signs: record, score, findings, audits, waivers, peak and problem versions.
+
+    Of our own grades only what blocks is part of it: a grade that holds, or a first one that does not, must not take a
+    cell away before anybody, or a second grade, has looked.
+    """
     return {
         "record": hashlib.sha256(bytes(evidence.run.record)).hexdigest(),
         "content": evidence.run.content_digest,
         "problem": judged.problem.version,
         "peaks": {"version": judged.gpu.current.version, "digest": peaks_digest(judged.gpu)},
         "score": _range(judged.score.value),
-        "findings": [[finding.code, finding.severity, finding.message] for finding in judged.findings],
+        "findings": [
+            [finding.code, finding.severity, finding.message]
+            for finding in judged.findings
+            if finding.severity == "block" or not finding.code.startswith("verification.")
+        ],
         "audits": [[row.file, row.digest, row.verdict] for row in evidence.audits],
         "waivers": sorted([code, str(expiry)] for code, expiry in evidence.waivers.items()),
     }

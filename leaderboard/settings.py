@@ -44,6 +44,31 @@ def _list(name: str, default: str) -> list[str]:
     return [part.strip() for part in os.environ.get(name, default).split(",") if part.strip()]
 
 
+def _subset(name: str, accepted: str) -> list[str]:
+    """Return some words of a list; all of them by default."""
+    found = _list(name, accepted)
+    for word in found:
+        if word not in accepted.split(","):
+            raise ImproperlyConfigured(f"{name} holds {word!r}; accepted are {accepted}")
+    return found
+
+
+def _shares(name: str, default: str) -> dict[str, float]:
+    """Return shares by key of a text such as ``default=0.02,CPU=9``."""
+    found: dict[str, float] = {}
+    for part in _list(name, default):
+        key, _, text = part.partition("=")
+        try:
+            found[key] = float(text)
+        except ValueError:
+            found[key] = -1.0
+        if not 0 < found[key] < float("inf"):
+            raise ImproperlyConfigured(f"{name} holds {part!r}; need KEY=SHARE with a share above 0, such as {default}")
+    if "default" not in found:
+        raise ImproperlyConfigured(f"{name} is {_text(name, default)!r}; need an entry default=SHARE")
+    return found
+
+
 VAR_DIR = Path(_text("PROOFLINE_VAR_DIR", str(BASE_DIR / "var")))
 VAR_DIR.mkdir(parents=True, exist_ok=True)
 
@@ -81,6 +106,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "leaderboard.api.early.unchanged_first",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -149,6 +175,7 @@ STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
     "leaderboard.finders.PlotlyFinder",
+    "leaderboard.finders.SheetFinder",
 ]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
@@ -193,6 +220,27 @@ RATE_LIMITS = {
     "upload": _rate("PROOFLINE_RATE_UPLOAD", "60/3600"),
     "verification": _rate("PROOFLINE_RATE_VERIFICATION", "120/86400"),
 }
+# Grading on attached GPUs. The broker carries wake-ups and the hosts' messages; without a server it is a folder.
+BROKER_URL = _text("PROOFLINE_BROKER_URL", f"filesystem://{VAR_DIR / 'broker'}")
+# A host that is silent for so long has lost its job.
+LEASE_SECONDS = _count("PROOFLINE_LEASE_SECONDS", 30)
+# After how many minutes a grade is ended from outside, by tier.
+GRADE_MINUTES = {
+    "quick": _count("PROOFLINE_GRADE_MINUTES_QUICK", 15),
+    "full": _count("PROOFLINE_GRADE_MINUTES_FULL", 45),
+}
+JOB_ATTEMPTS = _count("PROOFLINE_JOB_ATTEMPTS", 3)
+JOB_HOURS = _count("PROOFLINE_JOB_HOURS", 72)
+# A folder that web and hosts share, for archives too large for a message; empty = such archives are refused.
+EVIDENCE_DIR = _text("PROOFLINE_EVIDENCE_DIR", "")
+# What a host grades to prove itself, how far it may depart from its GPU's record, and how often.
+CALIBRATION_PROBLEM = _text("PROOFLINE_CALIBRATION_PROBLEM", "hard/07_w4a16_gemm")
+CALIBRATION_TOLERANCES = _shares("PROOFLINE_CALIBRATION_TOLERANCES", "default=0.02,CPU=9")
+CALIBRATION_HOURS = _count("PROOFLINE_CALIBRATION_HOURS", 24)
+# Which published and new results are graded again without anybody asking.
+VERIFY_POLICIES = _subset("PROOFLINE_VERIFY_POLICIES", "release,new_best,random,reverify")
+VERIFY_RANDOM_PERCENT = _count("PROOFLINE_VERIFY_RANDOM_PERCENT", 5)
+VERIFY_AGAIN_DAYS = _count("PROOFLINE_VERIFY_AGAIN_DAYS", 90)
 MAX_UPLOAD_BYTES = _count("PROOFLINE_MAX_UPLOAD_BYTES", 64 * 1024 * 1024)
 # For how long a CDN may answer without asking; above 0 only where a withdrawal also purges the CDN.
 SHARED_CACHE_SECONDS = _count("PROOFLINE_SHARED_CACHE_SECONDS", 0)

@@ -11,7 +11,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER = os.environ.get("PROOFLINE_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/postgres")
-DATABASE_TESTS = ["tests/leaderboard", "tests/web/test_review_races.py"]
+DATABASE_TESTS = [
+    "tests/leaderboard",
+    "tests/web/test_review_races.py",
+    "tests/service/test_jobs.py",
+    "tests/service/test_lease_race.py",
+]
 NAME = f"proofline_check_{os.getpid()}"
 pytestmark = pytest.mark.postgres
 

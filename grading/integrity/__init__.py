@@ -40,7 +40,7 @@ __all__ = [
     "rule",
     "severity_of",
 ]
-RULES_VERSION = "2"
+RULES_VERSION = "3"
 _MODULES = (
     *(scores, shapes, logs, structure, clocks, checks, runs, regrades),
     *(provenance, gpus, audits, sources, leads, twins, transcripts, verifications),

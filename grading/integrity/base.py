@@ -23,13 +23,17 @@ from grading.score import Recomputed
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """One grade of our own of a run's solution: what was measured, and on which problem version and source."""
+    """One grade of our own of a run's solution: what was measured, and on which problem version and source.
+
+    is_confirmed  for a failed one: another grade of the same source failed before it
+    """
 
     outcome: Literal["passed", "failed", "inconclusive"]
     score: Interval | None = None
     problem_version: str | None = None
     solution_digest: str | None = None
     reason: str | None = None
+    is_confirmed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,25 @@ def _is_stale(item: Verification, own: str | None, version: str) -> bool:
 
 @rule("verification.failed", "Our own grade found the source incorrect", "block", is_waivable=False)
 def check_failed(context: Context) -> Iterator[Statement]:
-    """The newest conclusive grade of this source on our machine failed.
+    """The newest conclusive grade of this source on our machine failed, and another one before it agrees.
 
     Example: an answer that stayed the same when the input was overwritten. What failed is said, never why.
     """
     latest = _latest(context)
-    if latest is not None and latest.outcome == "failed":
+    if latest is not None and latest.outcome == "failed" and latest.is_confirmed:
         yield Statement(f"Our own grade failed: {latest.reason or 'no reason recorded'}.")
+
+
+@rule("verification.unconfirmed", "A first grade of ours found the source incorrect; a second one decides", "note")
+def check_unconfirmed(context: Context) -> Iterator[Statement]:
+    """The newest conclusive grade of this source failed, and no other one agrees yet.
+
+    Example: one wrong answer in a first grade. A second, thorough grade is asked for at once, and only two that agree
+    withhold a result.
+    """
+    latest = _latest(context)
+    if latest is not None and latest.outcome == "failed" and not latest.is_confirmed:
+        yield Statement(f"A first grade of ours failed: {latest.reason or 'no reason recorded'}. A second one decides.")
 
 
 @rule("verification.slower", "Our own grade was slower than the reported result", "warn")

@@ -7,17 +7,33 @@ from leaderboard.models.judgement import Assessment, Finding
 from leaderboard.models.publication import Decision, Publication, Release, ReleasedCell, Waiver
 from leaderboard.models.revision import Revision
 from leaderboard.models.signatures import SharedKey, Signature
+from leaderboard.models.verification import (
+    Calibration,
+    GradeEvent,
+    GradeJob,
+    Host,
+    HostGpu,
+    HostState,
+    SeenMessage,
+    Verification,
+)
 
 __all__ = [
     "ApiToken",
     "Assessment",
     "Audit",
     "Blob",
+    "Calibration",
     "Decision",
     "Deck",
     "Entrant",
     "Finding",
     "Gpu",
+    "GradeEvent",
+    "GradeJob",
+    "Host",
+    "HostGpu",
+    "HostState",
     "LanguageModel",
     "Problem",
     "Publication",
@@ -26,7 +42,9 @@ __all__ = [
     "ReleasedCell",
     "Revision",
     "Run",
+    "SeenMessage",
     "SharedKey",
     "Signature",
+    "Verification",
     "Waiver",
 ]

@@ -40,6 +40,7 @@ class Assessment(models.Model):
     waived = models.JSONField()
     valid_until = models.DateTimeField(null=True)
     verdict = models.CharField(max_length=40, null=True)
+    framework = models.CharField(max_length=60, null=True)
     needs_acknowledgement = models.BooleanField(default=False)
     method_version = models.CharField(max_length=20)
     problem_version = models.CharField(max_length=64)
@@ -51,6 +52,7 @@ class Assessment(models.Model):
     objects = AssessmentQuerySet.as_manager()
 
     class Meta:
+        indexes = [models.Index(fields=["standing", "verdict", "framework"], name="assessment_facets")]
         constraints = [
             models.CheckConstraint(
                 name="assessment_score_whole",
@@ -68,7 +70,12 @@ class Assessment(models.Model):
 
     def is_eligible(self, at: datetime.datetime) -> bool:
         """Tell the same as `AssessmentQuerySet.eligible` for one row."""
-        return self.standing == self.Standing.ELIGIBLE and (self.valid_until is None or self.valid_until > at)
+        return is_eligible(self.standing, self.valid_until, at)
+
+
+def is_eligible(standing: str, valid_until: datetime.datetime | None, at: datetime.datetime) -> bool:
+    """Tell whether a standing that holds until a moment, None for ever, lets a run be published at another."""
+    return standing == Assessment.Standing.ELIGIBLE and (valid_until is None or valid_until > at)
 
 
 class Finding(models.Model):

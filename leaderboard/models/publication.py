@@ -134,7 +134,10 @@ class ReleasedCell(models.Model):
                 | (~models.Q(status="published") & models.Q(score=None, score_low=None, score_high=None)),
             ),
         ]
-        indexes = [models.Index(fields=["release", "deck", "gpu"], name="released_board")]
+        indexes = [
+            models.Index(fields=["release", "deck", "gpu"], name="released_board"),
+            models.Index(fields=["run", "status"], name="released_run_status"),
+        ]
         ordering = ["cell"]
 
     def __str__(self) -> str:

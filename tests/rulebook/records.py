@@ -205,6 +205,7 @@ SPEAKS = [
     ("run.impossible_usage", "a million tokens in ten seconds", lambda: usage(output_tokens=1_000_000)),
     ("run.impossible_usage", "a hundred dollars in ten seconds", lambda: usage(cost_usd=100.0)),
     ("verification.failed", "our grade failed", lambda: verified("failed", reason="stale answer")),
+    ("verification.unconfirmed", "a first grade failed", lambda: verified("failed", is_confirmed=False)),
     ("verification.slower", "half as fast", lambda: verified("passed", float(OWN) / 2)),
     ("verification.stale", "another problem version", lambda: verified("passed", 0.5, problem_version="0")),
 ]
@@ -225,6 +226,8 @@ SPEAKS += [
 SILENT = [
     ("regrade.incomplete", "after the run ended", lambda: ended(11, make_benchmark(W4, with_events=False))),
     ("verification.stale", "this very source", lambda: verified_source("passed", "1" * 64)),
+    ("verification.failed", "a first grade only", lambda: verified("failed", is_confirmed=False)),
+    ("verification.unconfirmed", "a second grade agrees", lambda: verified("failed")),
     ("verification.slower", "milliseconds, and fewer of them", lambda: verified_ms(0.001)),
     ("score.disagrees", "its own score", lambda: scored(OWN)),
     ("score.disagrees", "the same score without its zeros", lambda: scored(OWN.rstrip("0"))),

@@ -1,0 +1,199 @@
+"""Our own grades, the hosts that make them and the jobs that wait, as the pages and the API show them."""
+
+import datetime
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count, Min, Q, QuerySet
+
+from grading.problem import load_decks
+from leaderboard import jobs
+from leaderboard.models import Calibration, GradeEvent, GradeJob, Host, HostGpu, HostState, Verification
+
+_SILENT_AFTER_LEASES = 2
+_HELD = ("verified", "verified_note")
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationView:
+    """One grade of ours of one run.
+
+    counts_for_board  made on the run's own GPU; else it proves the answer and no time
+    is_current        about the source and the problem's version of today
+    shapes            [{shape, ms, published_ms, ratio}]; a number of the run: only where its score may be shown
+    """
+
+    run: int
+    job: int
+    word: str
+    outcome: str
+    gpu: str
+    tier: str
+    counts_for_board: bool
+    is_current: bool
+    recorded_at: datetime.datetime
+    shapes: list[dict[str, Any]]
+    fired: list[dict[str, Any]]
+    evidence_digest: str
+
+    def age_days(self, at: datetime.datetime) -> int:
+        """Return how many whole days ago it was recorded."""
+        return (at - self.recorded_at).days
+
+    @property
+    def is_verified(self) -> bool:
+        """Tell whether a board may mark the run as verified: this source, its own GPU, and it held."""
+        return self.counts_for_board and self.is_current and self.word in _HELD
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHealth:
+    """One GPU of a host, and whether it would take a job now."""
+
+    row: HostGpu
+    is_alive: bool
+    job: GradeJob | None
+    calibration: Calibration | None
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether it takes jobs."""
+        return self.is_alive and self.row.state == HostState.HEALTHY
+
+
+@dataclass(frozen=True, slots=True)
+class HostHealth:
+    """A host with its GPUs."""
+
+    host: Host
+    gpus: tuple[GpuHealth, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What waits and what runs on one GPU key; `oldest_at` is when the job at the head was asked for."""
+
+    gpu: str
+    waiting: int
+    running: int
+    ready_gpus: int
+    oldest_at: datetime.datetime | None
+
+    def waiting_seconds(self, at: datetime.datetime) -> float | None:
+        """Return for how long the job at the head has waited; None where none waits."""
+        return None if self.oldest_at is None else (at - self.oldest_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job with everything that happened to it, and what came of it."""
+
+    job: GradeJob
+    events: tuple[GradeEvent, ...]
+    verification: VerificationView | None
+    calibration: Calibration | None
+
+
+def latest_of(runs: Collection[int]) -> dict[int, VerificationView]:
+    """Return, by run, the grade to show, in one query: the newest on its own GPU, else the newest on another one."""
+    found: dict[int, VerificationView] = {}
+    for view in _views(Verification.objects.filter(run__in=runs)):
+        held = found.get(view.run)
+        if held is None or view.counts_for_board >= held.counts_for_board:
+            found[view.run] = view
+    return found
+
+
+def history_of(run: int) -> list[VerificationView]:
+    """Return every grade of one run, newest first, in one query."""
+    return list(_views(Verification.objects.filter(run=run)))[::-1]
+
+
+def _views(rows: QuerySet[Verification]) -> Iterator[VerificationView]:
+    for row in rows.select_related("run__problem").defer("run__record").order_by("pk"):
+        problem = load_decks()[row.run.deck_id].problems[row.run.problem.slug]
+        is_current = row.problem_version == problem.version and row.solution_digest == row.run.solution_digest
+        yield VerificationView(
+            run=row.run_id,
+            job=row.job_id,
+            word=row.word,
+            outcome=row.outcome,
+            gpu=row.gpu_id,
+            tier=row.tier,
+            counts_for_board=row.counts_for_board,
+            is_current=is_current,
+            recorded_at=row.recorded_at,
+            shapes=row.shapes,
+            fired=row.fired,
+            evidence_digest=row.evidence_digest,
+        )
+
+
+def hosts(at: datetime.datetime, gpu: str | None = None) -> list[HostHealth]:
+    """Return the hosts that are not retired with their GPUs (of one key, where given), in order of name."""
+    rows = HostGpu.objects.select_related("host").exclude(state=HostState.RETIRED).order_by("host__name", "uuid")
+    rows = rows.filter(gpu=gpu) if gpu is not None else rows
+    held = {job.holder_id: job for job in GradeJob.objects.filter(state__in=jobs.HELD).select_related("run")}
+    chosen = [row for row in rows if row.host.state != HostState.RETIRED]
+    calibrations = {
+        row.host_gpu_id: row
+        for row in Calibration.objects.filter(host_gpu__in=chosen).select_related("problem").order_by("pk")
+    }
+    found: dict[str, tuple[Host, list[GpuHealth]]] = {}
+    if gpu is None:
+        found = {host.name: (host, []) for host in Host.objects.exclude(state=HostState.RETIRED).order_by("name")}
+    for row in chosen:
+        health = GpuHealth(row, is_alive(row, at), held.get(row.pk), calibrations.get(row.pk))
+        found.setdefault(row.host.name, (row.host, []))[1].append(health)
+    return [HostHealth(host, tuple(gpus)) for host, gpus in found.values()]
+
+
+def is_alive(row: HostGpu, at: datetime.datetime) -> bool:
+    """Tell whether a GPU's worker spoke lately."""
+    return row.last_seen is not None and (at - row.last_seen).total_seconds() <= silent_seconds()
+
+
+def silent_seconds() -> int:
+    """Return after how many seconds without a word a worker counts as gone."""
+    return _SILENT_AFTER_LEASES * settings.LEASE_SECONDS
+
+
+def queues(at: datetime.datetime) -> dict[str, Queue]:
+    """Return, by GPU key, what waits and runs there; two queries."""
+    is_waiting, is_held = Q(state__in=jobs.WAITING), Q(state__in=jobs.HELD)
+    counted = GradeJob.objects.filter(state__in=jobs.OPEN).order_by().values("gpu")
+    rows = counted.annotate(
+        waiting=Count("pk", filter=is_waiting),
+        running=Count("pk", filter=is_held),
+        oldest_at=Min("requested_at", filter=is_waiting),
+    )
+    ready: dict[str, int] = {}
+    for row in HostGpu.objects.select_related("host").filter(state=HostState.HEALTHY):
+        if row.host.state not in (HostState.RETIRED, HostState.QUARANTINED) and is_alive(row, at):
+            ready[row.gpu_id] = ready.get(row.gpu_id, 0) + 1
+    found = {key: Queue(key, 0, 0, count, None) for key, count in ready.items()}
+    for row in rows:
+        key = row["gpu"]
+        found[key] = Queue(key, row["waiting"], row["running"], ready.get(key, 0), row["oldest_at"])
+    return found
+
+
+def recent_jobs(gpu: str | None = None, limit: int = 50) -> list[GradeJob]:
+    """Return the newest jobs (of one GPU key, where given) with what a list shows of them; one query."""
+    rows = GradeJob.objects.select_related("run", "problem", "holder__host", "requested_by", "verification")
+    rows = rows.filter(gpu=gpu) if gpu is not None else rows
+    return list(rows.defer("run__record").order_by("-pk")[:limit])
+
+
+def job_view(pk: int) -> JobView | None:
+    """Return a job in full, or None where there is none of that number."""
+    related = ("run__problem", "problem", "holder__host", "target__host", "requested_by")
+    job = GradeJob.objects.select_related(*related).defer("run__record").filter(pk=pk).first()
+    if job is None:
+        return None
+    events = tuple(GradeEvent.objects.filter(job=job).select_related("host_gpu__host"))
+    verification = next(iter(_views(Verification.objects.filter(job=job))), None)
+    calibration = Calibration.objects.filter(job=job).first() if job.kind == GradeJob.Kind.CALIBRATION else None
+    return JobView(job, events, verification, calibration)
