@@ -14,11 +14,13 @@ Limits: indices are 32-bit except those of y and of the padded copy. Products ar
 all of K, as the vendor's fast accumulation does: where most terms of a sum have one sign, it loses low bits (a test with x
 and W correlated by accident was off by up to 9 % in the sums of about 70).
 
-Measured (us by the deck's method, one call on an idle stream; then kernel time): 106 / 125 / 34 / 350, geomean 0.357; kernels 96.5,
-11.0 + 99.8, 25.3, 332. The vendor library in the same process: 132 / 189 / 51 / 384, geomean 0.270; kernels 91.9, 92 + padding,
-29.7, 312. Tried: barrier arrivals with cluster-wide release (a full memory barrier each step), bursts of 1, 2 and 5 loads in ``narrow``
-(25.1, 25.1, 26.2 us), multiplying warpgroups out of step (no gain), rows of x read unpadded, sixteen at a time (faulted). See the
-notes in ``docs/kernels/fp8_gemm.md``.
+Measured (us by the deck's method, one call on an idle stream; then kernel time): 107 / 120 / 31 / 356, geomean 0.368 (the version
+before: 117 / 128 / 38 / 363, 0.334, in the same process); kernels 97.7, 10.5 + 101.8, 22.0, 330. The vendor library, in another
+process: 132 / 189 / 51 / 384, geomean 0.270; kernels 91.9, 92 + padding, 29.7, 312. A call is one plain C function bound to its
+plan; the memory of the next result is asked for while the kernel runs. Tried: W read without evict-first (0.355), barrier
+arrivals with cluster-wide release (a full memory barrier each step), bursts of 1, 2 and 5 loads in ``narrow`` (25.1, 25.1, 26.2
+us), multiplying warpgroups out of step (no gain), rows of x read unpadded, sixteen at a time (faulted). See the notes in
+``docs/kernels/fp8_gemm.md``.
 """
 
 import functools
@@ -81,6 +83,15 @@ DEVICE void tma_load(uint32_t to, const CUtensorMap* map, uint32_t bar, int inne
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(to),
         "l"(map), "r"(bar), "r"(inner), "r"(outer) : "memory");
+}
+
+// For what is read once: its lines are the first that the L2 should give up.
+DEVICE void tma_load_once(uint32_t to, const CUtensorMap* map, uint32_t bar, int inner, int outer) {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to), "l"(map), "r"(bar), "r"(inner), "r"(outer), "l"(policy) : "memory");
 }
 
 DEVICE void tma_load_both(uint32_t to, const CUtensorMap* map, uint32_t bar, int inner, int outer) {
@@ -260,7 +271,7 @@ narrow_kernel(const __grid_constant__ CUtensorMap map_x, const __grid_constant__
                 for (int i = 0; i < many; i++) {
                     const uint32_t bar = full + 8 * (stage + i);
                     barrier_expect(bar, NARROW_W + NARROW_X);
-                    tma_load(base + (stage + i) * NARROW_W, &map_w, bar, (kb + i) * 128, column0);
+                    tma_load_once(base + (stage + i) * NARROW_W, &map_w, bar, (kb + i) * 128, column0);
                     tma_load(tiles_x + (stage + i) * NARROW_X, &map_x, bar, (kb + i) * 128, 0);
                 }
                 stage += BURST;
@@ -356,19 +367,34 @@ typedef CUresult (*Encode)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
                            const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
                            CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-static bool make_map(CUtensorMap* map, const void* data, uint64_t inner, uint64_t outer, uint64_t pitch, uint32_t rows) {
+static bool encode_map(CUtensorMap* map, const void* data, uint64_t inner, uint64_t outer, uint32_t rows) {
     static Encode encode = nullptr;
     if (!encode) {
         cudaDriverEntryPointQueryResult found;
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void**)&encode, 12000, cudaEnableDefault, &found);
         if (!encode) return false;
     }
-    cuuint64_t sizes[2] = {inner, outer}, strides[1] = {pitch};
+    cuuint64_t sizes[2] = {inner, outer}, strides[1] = {inner};
     cuuint32_t box[2] = {128, rows}, steps[2] = {1, 1};
     return encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, const_cast<void*>(data), sizes, strides, box, steps,
                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
+
+// A map holds an address and sizes, no contents, so the last one of each matrix serves while those are the same.
+struct Mapped {
+    const void* data;
+    uint64_t inner, outer;
+    uint32_t rows;
+    CUtensorMap map;
+
+    bool make(const void* of, uint64_t wide, uint64_t high, uint32_t box) {
+        if (data == of && inner == wide && outer == high && rows == box) return true;
+        data = encode_map(&map, of, wide, high, box) ? of : nullptr;
+        inner = wide, outer = high, rows = box;
+        return data;
+    }
+};
 
 int pad(const void* x, void* to, int M, int K, int pitch, cudaStream_t stream) {
     pad_kernel<<<M, 288, 0, stream>>>(static_cast<const uint8_t*>(x), static_cast<uint8_t*>(to), M, K, pitch);
@@ -385,9 +411,10 @@ int launch(const void* x, const void* w, const float* scale, void* y, int M, int
         cudaFuncSetAttribute(narrow_kernel<stages, 2>, cudaFuncAttributeMaxDynamicSharedMemorySize, narrow_shared);
         ready = true;
     }
-    CUtensorMap map_x, map_w;
+    static thread_local Mapped of_x, of_w;
     __nv_bfloat16* out = static_cast<__nv_bfloat16*>(y);
-    if (!make_map(&map_w, w, K, N, K, 128) || !make_map(&map_x, x, K, M, K, M <= 32 ? 32 : 128)) return -1;
+    if (!of_w.make(w, K, N, 128) || !of_x.make(x, K, M, M <= 32 ? 32 : 128)) return -1;
+    const CUtensorMap &map_x = of_x.map, &map_w = of_w.map;
     if (M <= 32) {
         narrow_kernel<stages, 2><<<(N + 127) / 128 * 2, 288, narrow_shared, stream>>>(map_x, map_w, scale, out, M, N, K);
     } else {
@@ -411,51 +438,80 @@ int launch(const void* x, const void* w, const float* scale, void* y, int M, int
 
 BINDING = r"""
 #include <ATen/cuda/EmptyTensor.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAStream.h>
-#include <torch/extension.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
 
 int pad(const void*, void*, int, int, int, cudaStream_t);
 int launch(const void*, const void*, const float*, void*, int, int, int, int, int, cudaStream_t);
 
 // The rows of W with zeros after them up to a multiple of 16 bytes (the weight itself where that adds nothing), and which
-// weight, at which version, they were made from.
-struct Fp8Plan {
+// weight, at which version, they were made from; and the memory of the next result. That memory is asked for behind the
+// launch, while the kernel runs; every result has memory of its own all the same.
+struct Plan {
     at::Tensor rows;
     const void* from;
     int64_t version, processors;
+    at::TensorBase next, next_padded;
+    cudaStream_t owner;
 
-    Fp8Plan(at::Tensor rows, const at::Tensor& weight, int64_t processors)
-        : rows(std::move(rows)), from(weight.data_ptr()), version(weight._version()), processors(processors) {}
-
-    // Nothing where the weight has changed since.
-    std::optional<at::Tensor> run(const at::Tensor& given, const at::Tensor& weight, const at::Tensor& scale) {
-        if (from != weight.data_ptr() || version != weight._version()) return std::nullopt;
-        const bool usable = given.is_contiguous() && reinterpret_cast<uintptr_t>(given.data_ptr()) % 16 == 0;
-        const at::Tensor x = usable ? given : given.clone(at::MemoryFormat::Contiguous);
-        const int64_t M = x.size(0), K = x.size(1), N = rows.size(0), pitch = rows.size(1);
-        const auto stream = c10::cuda::getCurrentCUDAStream();
-        at::Tensor y = at::detail::empty_cuda({M, N}, at::kBFloat16, x.device(), std::nullopt), padded;
-        if (M == 0) return y;
-        const void* source = x.data_ptr();
-        int error = 0;
-        if (pitch != K) {
-            padded = at::detail::empty_cuda({M, pitch}, at::kByte, x.device(), std::nullopt);
-            error = pad(source, padded.data_ptr(), M, K, pitch, stream);
-            source = padded.data_ptr();
-        }
-        if (!error)
-            error = launch(source, rows.data_ptr(), scale.data_ptr<float>(), y.data_ptr(), M, N, pitch, processors, pitch != K,
-                           stream);
-        TORCH_CHECK(error == 0, "launch failed: ", error);
-        return y;
+    static at::TensorBase take(at::TensorBase& from, at::IntArrayRef sizes, at::ScalarType type, c10::Device device) {
+        at::TensorBase memory = std::move(from);
+        if (memory.defined() && memory.sizes() == sizes && memory.device() == device) return memory;
+        return at::detail::empty_cuda(sizes, type, device, std::nullopt);
     }
 };
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-    pybind11::class_<Fp8Plan>(m, "Plan")
-        .def(pybind11::init<at::Tensor, const at::Tensor&, int64_t>())
-        .def("run", &Fp8Plan::run);
+// run(x, weight, scale), a plain C function whose self is the plan: half the cost of a bound one. None where the weight has
+// changed since the plan was made.
+static PyObject* run(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+    HANDLE_TH_ERRORS
+    Plan& plan = *static_cast<Plan*>(PyCapsule_GetPointer(self, nullptr));
+    TORCH_CHECK(count == 3, "run: need 3 arguments");
+    for (int i = 0; i < 3; i++) TORCH_CHECK(THPVariable_Check(args[i]), "run: need three tensors");
+    const at::Tensor &given = THPVariable_Unpack(args[0]), &weight = THPVariable_Unpack(args[1]);
+    const at::Tensor& scale = THPVariable_Unpack(args[2]);
+    if (plan.from != weight.const_data_ptr() || plan.version != weight._version()) Py_RETURN_NONE;
+    const bool usable = given.is_contiguous() && reinterpret_cast<uintptr_t>(given.const_data_ptr()) % 16 == 0;
+    const at::Tensor x = usable ? given : given.clone(at::MemoryFormat::Contiguous);
+    const int64_t M = x.size(0), K = x.size(1), N = plan.rows.size(0), pitch = plan.rows.size(1);
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
+    // A graph must own what it writes to.
+    const bool captures = c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+    if (captures || plan.owner != stream) plan.next.reset(), plan.next_padded.reset();
+    at::TensorBase y, padded;
+    const void* source = x.const_data_ptr();
+    int error = 0;
+    if (pitch != K && M > 0) {
+        padded = Plan::take(plan.next_padded, {M, pitch}, at::kByte, x.device());
+        error = pad(source, padded.mutable_data_ptr(), M, K, pitch, stream);
+        source = padded.const_data_ptr();
+    }
+    y = Plan::take(plan.next, {M, N}, at::kBFloat16, x.device());
+    if (!error && M > 0)
+        error = launch(source, plan.rows.const_data_ptr(), scale.const_data_ptr<float>(), y.mutable_data_ptr(), M, N, pitch,
+                       plan.processors, pitch != K, stream);
+    TORCH_CHECK(error == 0, "launch failed: ", error);
+    if (!captures) {
+        plan.next = at::detail::empty_cuda({M, N}, at::kBFloat16, x.device(), std::nullopt);
+        plan.next_padded = std::move(padded);
+        plan.owner = stream;
+    }
+    return THPVariable_Wrap(std::move(y));
+    END_HANDLE_TH_ERRORS
 }
+
+static PyMethodDef method = {"run", (PyCFunction)(void*)run, METH_FASTCALL, nullptr};
+
+static pybind11::object bind(const at::Tensor& rows, const at::Tensor& weight, int64_t processors) {
+    Plan* plan = new Plan{rows, weight.const_data_ptr(), static_cast<int64_t>(weight._version()), processors, {}, {}, nullptr};
+    pybind11::capsule self(plan, [](void* p) { delete static_cast<Plan*>(p); });
+    return pybind11::reinterpret_steal<pybind11::object>(PyCFunction_New(&method, self.ptr()));
+}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("bind", &bind); }
 """
 
 
@@ -489,7 +545,7 @@ def hopper():
             extra_cflags=["-O2"],
             with_cuda=True,
             no_implicit_headers=True,
-        ).Plan
+        ).bind
     except (OSError, RuntimeError) as error:
         warnings.warn(f"the Hopper kernels were not built: {error}", stacklevel=2)
         return None
@@ -553,9 +609,13 @@ class Model(nn.Module):
         self.run = None
 
     def forward(self, x):
-        weight, scale = self._buffers["weight"], self._buffers["weight_scale"]
-        y = self.run(x, weight, scale) if self.run else None
+        buffers, run = self._buffers, self.run
+        weight, scale = buffers["weight"], buffers["weight_scale"]
+        y = run(x, weight, scale) if run else None
         return self.prepare(x, weight, scale) if y is None else y
+
+    # nn.Module's own call only adds hooks, and took 2.7 us on the host of the notes.
+    __call__ = forward
 
     def prepare(self, x, weight, scale):
         """Give the kernels rows of W that they can read, the tensor itself where it fits; then compute."""
@@ -565,7 +625,7 @@ class Model(nn.Module):
         if not is_hopper or weight.shape[0] % 8 or hopper() is None:
             return portable(x.contiguous(), weight, scale)
         rows = padded(weight) if weight.shape[1] % 16 else weight
-        self.run = hopper()(rows, weight, properties.multi_processor_count).run
+        self.run = hopper()(rows, weight, properties.multi_processor_count)
         return self.run(x, weight, scale)
 
 

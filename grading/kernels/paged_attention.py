@@ -16,8 +16,9 @@ Limits.    head_dim 64 or 128, whole groups; any page size, length (0 gives zero
            or when few sequences need more than 8 shares, a second small kernel adds the shares up.
 Tried.     Telling the L2 that the cache is read once: on the device 20.1 to 18.3 us (shape 0), 32.8 to 29.5 us (shape
            2), 80.0 to 84.5 us (shape 1). Three copy stages instead of two, 2 or 8 warps, other splits: within the
-           host's noise but for shape 2, 8 to 14 us slower a call with three stages. Measured: geomean 0.318 (aim 0.50
-           missed); the library's dense attention on contiguous keys reached 0.248 on the same host.
+           host's noise but for shape 2, 8 to 14 us slower a call with three stages. Measured: geomean 0.384, 0.354
+           with hooks and an allocation in each call (aim 0.50 missed); the library's dense attention on contiguous keys
+           reached 0.248 where the latter reached 0.318.
 
 Notes and all numbers: docs/kernels/paged_attention.md.
 """
@@ -387,6 +388,7 @@ int attend_pages(
 CPP = r"""
 #include <ATen/ATen.h>
 #include <ATen/cuda/EmptyTensor.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/Exceptions.h>
@@ -396,16 +398,41 @@ CPP = r"""
 int attend_pages(const void*, const void*, const int*, const int*, void*, float*, int, int, int, int, int, int, int, int,
                  int, bool, float, cudaStream_t);
 
-// attend(query, kv_cache, block_table, seq_lens, splits, warps, stages, cluster), a plain C function: half the cost of
-// a bound one.
-static PyObject* attend(PyObject*, PyObject* const* args, Py_ssize_t count) {
+// The memory of the last result, given out again once nobody holds that result: to ask the allocator takes as long as the
+// launch. A graph that is being captured gets memory of its own.
+struct Kept {
+    at::TensorBase memory;
+    cudaStream_t owner;
+
+    at::Tensor take(at::IntArrayRef sizes, at::ScalarType type, c10::Device device, cudaStream_t stream) {
+        if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None)
+            return at::Tensor(at::detail::empty_cuda(sizes, type, device, std::nullopt));
+        const bool is_free = memory.defined() && memory.storage().use_count() == 1 && owner == stream;
+        if (!is_free || memory.sizes() != sizes || memory.device() != device) {
+            memory = at::detail::empty_cuda(sizes, type, device, std::nullopt);
+            owner = stream;
+        }
+        at::Tensor result = at::detail::make_tensor<c10::TensorImpl>(
+            c10::Storage(memory.storage()), memory.key_set(), memory.dtype());
+        result.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+        return result;
+    }
+};
+
+struct Plan {
+    int splits, warps, stages;
+    bool cluster;
+    Kept result;
+};
+
+// attend(query, kv_cache, block_table, seq_lens), a plain C function whose self is the plan: half the cost of a bound one.
+static PyObject* attend(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     HANDLE_TH_ERRORS
-    TORCH_CHECK(count == 8, "attend: need 8 arguments");
+    Plan& plan = *static_cast<Plan*>(PyCapsule_GetPointer(self, nullptr));
+    TORCH_CHECK(count == 4, "attend: need 4 arguments");
     for (int i = 0; i < 4; i++) TORCH_CHECK(THPVariable_Check(args[i]), "attend: need four tensors");
     const at::Tensor &query = THPVariable_Unpack(args[0]), &cache = THPVariable_Unpack(args[1]);
     const at::Tensor &table = THPVariable_Unpack(args[2]), &lengths = THPVariable_Unpack(args[3]);
-    int splits = PyLong_AsLong(args[4]), warps = PyLong_AsLong(args[5]), stages = PyLong_AsLong(args[6]);
-    bool cluster = args[7] == Py_True;
     TORCH_CHECK(query.is_cuda() && query.is_contiguous() && query.dim() == 3 && query.scalar_type() == at::kBFloat16,
                 "query: need a contiguous (batch, heads, head_dim) bf16 CUDA tensor");
     TORCH_CHECK(cache.is_cuda() && cache.is_contiguous() && cache.dim() == 4 && cache.scalar_type() == at::kBFloat16,
@@ -413,27 +440,32 @@ static PyObject* attend(PyObject*, PyObject* const* args, Py_ssize_t count) {
     TORCH_CHECK(table.is_contiguous() && table.scalar_type() == at::kInt && lengths.is_contiguous() &&
                 lengths.scalar_type() == at::kInt, "block_table, seq_lens: need contiguous int32 tensors");
     c10::cuda::OptionalCUDAGuard guard(query.device());
-    int64_t batch = query.size(0), heads = query.size(1), width = query.size(2), kv_heads = cache.size(2);
-    at::Tensor out(at::detail::empty_cuda({batch, heads, width}, at::kBFloat16, query.device(), std::nullopt));
-    at::Tensor scratch;
-    if (!cluster && splits > 1) {
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
+    const int64_t batch = query.size(0), heads = query.size(1), width = query.size(2), kv_heads = cache.size(2);
+    at::Tensor out = plan.result.take(query.sizes(), at::kBFloat16, query.device(), stream);
+    at::TensorBase scratch;
+    if (!plan.cluster && plan.splits > 1) {
         int64_t units = batch * kv_heads * ((heads / kv_heads + 7) / 8);
-        scratch = at::Tensor(
-            at::detail::empty_cuda({units * splits * 8 * (width + 2)}, at::kFloat, query.device(), std::nullopt));
+        scratch = at::detail::empty_cuda({units * plan.splits * 8 * (width + 2)}, at::kFloat, query.device(), std::nullopt);
     }
     int error = attend_pages(
         query.const_data_ptr(), cache.const_data_ptr(), table.const_data_ptr<int>(), lengths.const_data_ptr<int>(),
         out.mutable_data_ptr(), scratch.defined() ? scratch.mutable_data_ptr<float>() : nullptr, batch, heads, kv_heads,
-        width, table.size(1), cache.size(1), splits, warps, stages, cluster,
-        1.4426950408889634 / std::sqrt(double(width)), c10::cuda::getCurrentCUDAStream().stream());
+        width, table.size(1), cache.size(1), plan.splits, plan.warps, plan.stages, plan.cluster,
+        1.4426950408889634 / std::sqrt(double(width)), stream);
     TORCH_CHECK(error == 0, "launch failed with CUDA error ", error);
     return THPVariable_Wrap(std::move(out));
     END_HANDLE_TH_ERRORS
 }
 
-static PyMethodDef methods[] = {
-    {"attend", (PyCFunction)(void*)attend, METH_FASTCALL, nullptr}, {nullptr, nullptr, 0, nullptr}};
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { PyModule_AddFunctions(m.ptr(), methods); }
+static PyMethodDef method = {"attend", (PyCFunction)(void*)attend, METH_FASTCALL, nullptr};
+
+static pybind11::object bind(int splits, int warps, int stages, bool cluster) {
+    pybind11::capsule plan(new Plan{splits, warps, stages, cluster, {}}, [](void* p) { delete static_cast<Plan*>(p); });
+    return pybind11::reinterpret_steal<pybind11::object>(PyCFunction_New(&method, plan.ptr()));
+}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("bind", &bind); }
 """
 
 
@@ -475,8 +507,11 @@ class Model(nn.Module):
             )
         self.register_buffer("_dummy", torch.zeros(1, dtype=torch.bfloat16), persistent=False)
         units = batch * num_kv_heads * math.ceil(num_heads / num_kv_heads / 8)
-        self.plan = launch_plan(units, seq_len, torch.cuda.get_device_capability() >= (9, 0))
-        self.attend = extension().attend
+        plan = launch_plan(units, seq_len, torch.cuda.get_device_capability() >= (9, 0))
+        self.attend = extension().bind(*plan)
 
     def forward(self, query: Tensor, kv_cache: Tensor, block_table: Tensor, seq_lens: Tensor) -> Tensor:
-        return self.attend(query, kv_cache, block_table, seq_lens, *self.plan)
+        return self.attend(query, kv_cache, block_table, seq_lens)
+
+    # nn.Module's own call only adds hooks, and took 2.7 us on the host of the notes.
+    __call__ = forward

@@ -15,9 +15,10 @@ Limits.    k up to 4096. The register path needs n divisible by 4, n up to 13107
            select.
 Tried.     Device time, behind a busy stream: 10.0, 5.7, 10.9, 6.0, 5.4 us, hidden by the host's part of the call,
            which therefore decides. A bound function and two allocations: 31 us a call where an empty one took 12; a
-           plain C function and one allocation: 19 to 20 us where it took 6. 512 threads or wider clusters: within
-           noise, clusters of 16 up to twice as slow. Measured: geomean 0.0140 (aim 0.030, above what one launch
-           allows on that host).
+           plain C function and one allocation: 19 to 20 us where it took 6. Without the module's hooks, and
+           with a result's memory given out again once nobody holds it: 13 to 17 us where that took 16 to 21. 512 threads
+           or wider clusters: within noise, clusters of 16 up to twice as slow. Measured: geomean 0.0181 (0.0147 before,
+           in the same process); aim 0.030, above what one launch allows on that host.
 
 Notes and all numbers: docs/kernels/topk.md.
 """
@@ -263,10 +264,6 @@ cudaError_t launch(const float* x, float* values, long long* indices, int rows, 
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
     config.attrs = &cluster;
     config.numAttrs = SPAN > 1;
-    if (SPAN > 8) {
-        static cudaError_t allowed = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-        if (allowed != cudaSuccess) return allowed;
-    }
     return cudaLaunchKernelEx(&config, kernel, x, values, indices, n, k);
 }
 
@@ -284,14 +281,12 @@ cudaError_t by_span(const float* x, float* v, long long* i, int rows, int n, int
     if (span == 1) return by_size<THREADS, 1>(x, v, i, rows, n, k, s);
     if (span == 2) return by_size<THREADS, 2>(x, v, i, rows, n, k, s);
     if (span == 4) return by_size<THREADS, 4>(x, v, i, rows, n, k, s);
-    if (span == 8) return by_size<THREADS, 8>(x, v, i, rows, n, k, s);
-    return by_size<THREADS, 16>(x, v, i, rows, n, k, s);
+    return by_size<THREADS, 8>(x, v, i, rows, n, k, s);
 }
 
 int select_rows(
     const float* x, float* v, long long* i, int rows, int n, int k, int threads, int span, cudaStream_t s) {
     if (threads == 1024) return by_span<1024>(x, v, i, rows, n, k, span, s);
-    if (threads == 512) return by_span<512>(x, v, i, rows, n, k, span, s);
     select_any<<<rows, 1024, 0, s>>>(x, v, i, n, k);
     return cudaGetLastError();
 }
@@ -300,6 +295,7 @@ int select_rows(
 CPP = r"""
 #include <ATen/ATen.h>
 #include <ATen/cuda/EmptyTensor.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/Exceptions.h>
@@ -316,37 +312,67 @@ static at::Tensor part(const at::TensorBase& of, at::ScalarType type, int64_t of
     return t;
 }
 
-// select(x, k, threads, span), a plain C function: half the cost of a bound one.
-static PyObject* select_top_k(PyObject*, PyObject* const* args, Py_ssize_t count) {
+// The memory of the last result, given out again once nobody holds that result: to ask the allocator takes as long as the
+// launch. A graph that is being captured gets memory of its own.
+struct Kept {
+    at::TensorBase memory;
+    cudaStream_t owner;
+
+    at::Tensor take(at::IntArrayRef sizes, at::ScalarType type, c10::Device device, cudaStream_t stream) {
+        if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None)
+            return at::Tensor(at::detail::empty_cuda(sizes, type, device, std::nullopt));
+        const bool is_free = memory.defined() && memory.storage().use_count() == 1 && owner == stream;
+        if (!is_free || memory.sizes() != sizes || memory.device() != device) {
+            memory = at::detail::empty_cuda(sizes, type, device, std::nullopt);
+            owner = stream;
+        }
+        at::Tensor result = at::detail::make_tensor<c10::TensorImpl>(
+            c10::Storage(memory.storage()), memory.key_set(), memory.dtype());
+        result.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+        return result;
+    }
+};
+
+struct Plan {
+    int64_t k;
+    int threads, span;
+    Kept result;
+};
+
+// A plain C function whose self is the plan: half the cost of a bound one.
+static PyObject* select_top_k(PyObject* self, PyObject* given) {
     HANDLE_TH_ERRORS
-    TORCH_CHECK(count == 4 && THPVariable_Check(args[0]), "select: need a tensor and three numbers");
-    const at::Tensor& x = THPVariable_Unpack(args[0]);
-    int64_t k = PyLong_AsLong(args[1]);
-    int threads = PyLong_AsLong(args[2]), span = PyLong_AsLong(args[3]);
+    Plan& plan = *static_cast<Plan*>(PyCapsule_GetPointer(self, nullptr));
+    TORCH_CHECK(THPVariable_Check(given), "x: need a tensor");
+    const at::Tensor& x = THPVariable_Unpack(given);
     TORCH_CHECK(x.is_cuda() && x.dim() == 2 && x.is_contiguous() && x.scalar_type() == at::kFloat,
                 "x: need a contiguous 2-d fp32 CUDA tensor");
     c10::cuda::OptionalCUDAGuard guard(x.device());
-    int64_t rows = x.size(0), n = x.size(1);
-    if (reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16) threads = 0;
-    // One allocation holds both results.
-    at::TensorBase both = at::detail::empty_cuda({rows * k * 12}, at::kByte, x.device(), std::nullopt);
-    at::Tensor indices = part(both, at::kLong, 0, rows, k), values = part(both, at::kFloat, rows * k * 2, rows, k);
-    int error = select_rows(
-        x.const_data_ptr<float>(), values.mutable_data_ptr<float>(),
-        reinterpret_cast<long long*>(indices.mutable_data_ptr<int64_t>()), rows, n, k, threads, span,
-        c10::cuda::getCurrentCUDAStream().stream());
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
+    const int64_t rows = x.size(0), n = x.size(1), k = plan.k;
+    const bool aligned = reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+    // One piece of memory holds both results.
+    const at::Tensor both = plan.result.take({rows * k * 12}, at::kByte, x.device(), stream);
+    char* const memory = static_cast<char*>(both.mutable_data_ptr());
+    int error = select_rows(x.const_data_ptr<float>(), reinterpret_cast<float*>(memory + rows * k * 8),
+                            reinterpret_cast<long long*>(memory), rows, n, k, aligned ? plan.threads : 0, plan.span, stream);
     TORCH_CHECK(error == 0, "launch failed with CUDA error ", error);
     PyObject* pair = PyTuple_New(2);
     if (!pair) return nullptr;
-    PyTuple_SET_ITEM(pair, 0, THPVariable_Wrap(std::move(values)));
-    PyTuple_SET_ITEM(pair, 1, THPVariable_Wrap(std::move(indices)));
+    PyTuple_SET_ITEM(pair, 0, THPVariable_Wrap(part(both, at::kFloat, rows * k * 2, rows, k)));
+    PyTuple_SET_ITEM(pair, 1, THPVariable_Wrap(part(both, at::kLong, 0, rows, k)));
     return pair;
     END_HANDLE_TH_ERRORS
 }
 
-static PyMethodDef methods[] = {
-    {"select", (PyCFunction)(void*)select_top_k, METH_FASTCALL, nullptr}, {nullptr, nullptr, 0, nullptr}};
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { PyModule_AddFunctions(m.ptr(), methods); }
+static PyMethodDef method = {"select", select_top_k, METH_O, nullptr};
+
+static pybind11::object bind(int64_t k, int threads, int span) {
+    pybind11::capsule plan(new Plan{k, threads, span, {}}, [](void* p) { delete static_cast<Plan*>(p); });
+    return pybind11::reinterpret_steal<pybind11::object>(PyCFunction_New(&method, plan.ptr()));
+}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("bind", &bind); }
 """
 
 LARGEST_K = 4096
@@ -367,14 +393,18 @@ def extension():
     )
 
 
-def launch_plan(batch: int, n: int, k: int, has_clusters: bool) -> tuple[int, int]:
-    """Return threads a block and blocks a row; zero threads stand for the kernel that takes any size."""
+def launch_plan(batch: int, n: int, k: int, has_clusters: bool, processors: int) -> tuple[int, int]:
+    """Return threads a block and blocks a row; zero threads stand for the kernel that takes any size.
+
+    Two warps for each winner make a bound that few other elements pass; more blocks a row than that only for want of
+    room.
+    """
     spans = (1, 2, 4, 8) if has_clusters else (1,)
-    for span in spans:
-        enough_groups = k <= min(256, 32 * span)
-        if n % 4 == 0 and enough_groups and n <= span * 16384:
-            return 1024, span
-    return 0, 1
+    fitting = [span for span in spans if n % 4 == 0 and k <= min(256, 32 * span) and n <= span * 16384]
+    if not fitting:
+        return 0, 1
+    sharp = [span for span in fitting if span == fitting[0] or batch * span <= processors]
+    return 1024, next((span for span in sharp if 32 * span >= 2 * k), sharp[-1])
 
 
 class Model(nn.Module):
@@ -386,8 +416,12 @@ class Model(nn.Module):
             raise ValueError(f"k is {k}; need 1 to {min(n, LARGEST_K)}")
         self.batch, self.n, self.k = batch, n, k
         self.register_buffer("_dummy", torch.zeros(1))
-        self.plan = launch_plan(batch, n, k, torch.cuda.get_device_capability() >= (9, 0))
-        self.select = extension().select
+        processors = torch.cuda.get_device_properties().multi_processor_count
+        plan = launch_plan(batch, n, k, torch.cuda.get_device_capability() >= (9, 0), processors)
+        self.select = extension().bind(k, *plan)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.select(x, self.k, *self.plan)
+        return self.select(x)
+
+    # nn.Module's own call only adds hooks, and took 2.7 us on the host of the notes.
+    __call__ = forward

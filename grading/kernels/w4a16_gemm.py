@@ -5,20 +5,24 @@ Bytes moved: ``2*M*K + K*N/2 + K/128*N*4 + 2*M*N``; operations: ``2*M*N*K``. Flo
 
 The weights are put once, for each version of the three tensors, into the order in which the matrix units want them; each product
 reads them anew. A shift and a mask-or make two bf16 values 128 + q, one exact subtraction takes the zero point. Three kernels:
-``few`` (M <= 8): a block has 32 columns and all of K, sixteen warps share K, every warp asks for all its weights at once by bulk
+``few`` (M <= 8): a block has 16, 32 or 48 columns and all of K, sixteen warps share K, every warp asks for all its weights at once by bulk
 copies, and the scale is applied to fp32 sums of a group. ``some`` (M <= 32) and ``many``: the weights go from global memory to
 registers, are rounded as the formula says and multiply x in shared memory (wgmma with weights as the register operand); in ``some``
 the blocks of a cluster share K, in ``many`` three warpgroups have 64 columns by 128 rows each and two blocks share x by multicast.
 Other GPUs, groups other than 128, and N that is no multiple of 32, use the portable Triton kernel.
 
+A call is one plain C function bound to its plan; a result's memory is given out again once nobody holds that result.
+
 Limits: where a block's share does not fit in shared memory (long K), the next kernel takes over. The ordered weights need as
 much memory as the given ones.
 
-Measured (us by the deck's method, one call on an idle stream; then kernel time): 22.5 / 29.0 / 51.7 / 18.9 / 31.8, geomean 0.170; kernels
-13.6, 20.3, 42.0, 6.6, 17.3. A bf16 product with weights dequantised before, by the vendor library, in the same process: 48.7 / 54.4 /
-53.6 / 31.4 / 58.0, geomean 0.103. An empty call takes 6.4 to 6.9 us there. Tried: bulk copies of 1 KB and 64 bytes with mma.sync and
-clusters of 4 and 8 along K (kernels 16.4 to 22.3 us for the first shape), 1, 2 and 4 groups a copy, 8 or 16 warps along K, clusters of 2,
-3, 4 and 8 in ``some``. See the notes in ``docs/kernels/w4a16_gemm.md``.
+Measured (us by the deck's method, one call on an idle stream; then kernel time): 21.0 / 28.5 / 45.8 / 19.1 / 24.9, geomean 0.186
+(the version before last: 26.5 / 33.1 / 49.5 / 25.1 / 29.6, 0.155, in the same process); kernels 12.7, 20.0, 37.3, 6.1, 16.2.
+Earlier, on slower hosts, 22.5 / 29.0 / 51.7 / 18.9 / 31.8 (0.170) and a bf16 product with weights dequantised before, by the
+vendor library: 48.7 / 54.4 / 53.6 / 31.4 / 58.0, geomean 0.103. An empty call takes 6.4 to 6.9 us there. Tried: bulk copies of 1
+KB and 64 bytes with mma.sync and clusters of 4 and 8 along K (kernels 16.4 to 22.3 us for the first shape), 1, 2 and 4 groups a
+copy, 8 or 16 warps along K, clusters of 2, 3, 4 and 8 in ``some``, weights read without evict-first (0.204). See the notes in
+``docs/kernels/w4a16_gemm.md``.
 """
 
 import functools
@@ -123,25 +127,31 @@ DEVICE uint32_t multiply(uint32_t a, uint32_t b) {
 DEVICE uint32_t low_twice(uint32_t v) { return __byte_perm(v, 0, 0x1010); }
 DEVICE uint32_t high_twice(uint32_t v) { return __byte_perm(v, 0, 0x3232); }
 
-// Weights lie in blocks of 32 columns by 128 rows: two tiles of 16 columns, 1024 bytes each, then scale and zero point of each
-// column, 64 bytes for each tile.
-constexpr int BLOCK_BYTES = 2176;
+// Weights lie in blocks of 16 columns by 128 rows: 1024 bytes, then 64 with the scale and zero point of each column.
+constexpr int BLOCK_BYTES = 1088;
 
-DEVICE uint4 stream(const uint4* p) {
+// The weights are read once: their lines are the first that the L2 should give up.
+DEVICE uint64_t read_once() {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+DEVICE uint4 stream(const uint4* p, uint64_t policy) {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p), "l"(policy));
     return v;
 }
 
 struct Group { uint4 w[2]; uint32_t sz[2]; };
 
 // from: the first block of the warp's columns, with the lane's offset; pairs: likewise, at the scales.
-DEVICE void fetch(Group& to, const uint8_t* from, const uint8_t* pairs, int group) {
+DEVICE void fetch(Group& to, const uint8_t* from, const uint8_t* pairs, int group, uint64_t policy) {
     const uint4* const w = reinterpret_cast<const uint4*>(from + group * BLOCK_BYTES);
     const uint32_t* const sz = reinterpret_cast<const uint32_t*>(pairs + group * BLOCK_BYTES);
-    to.w[0] = stream(w);
-    to.w[1] = stream(w + 32);
+    to.w[0] = stream(w, policy);
+    to.w[1] = stream(w + 32, policy);
     to.sz[0] = __ldg(sz);
     to.sz[1] = __ldg(sz + 8);
 }
@@ -189,109 +199,103 @@ DEVICE void combine(const float* partial, __nv_bfloat16* y, int M, int N, int co
 // ---------------------------------------------------------------- few rows: M <= 8
 
 DEVICE void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t bar) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(bar) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+                 ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(read_once()) : "memory");
 }
 
-// A block has WN * 32 columns of the result. WK warps, one after the other along K, share each 32 of them. Every warp asks for
-// all of its weights at once, CHUNK groups of 128 rows for each barrier.
+// A block has TILES * 16 columns of the result. Its WK warps share K. Every warp asks for all of its weights at once, CHUNK
+// groups of 128 rows for each barrier.
 constexpr int CHUNK = 2;
-template <int WN, int WK>
-__global__ void __launch_bounds__(WN * WK * 32)
+template <int TILES, int WK>
+__global__ void __launch_bounds__(WK * 32, 1024 / (WK * 32))
 few_kernel(const uint8_t* __restrict__ packed, const __nv_bfloat16* __restrict__ x, __nv_bfloat16* __restrict__ y, int M, int N,
            int K) {
     extern __shared__ __align__(128) uint8_t raw[];
     const int groups = K / 128, most = (groups + WK - 1) / WK, pitch = K + 8;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
-    const int wn = warp % WN, wk = warp / WN, column0 = blockIdx.x * WN * 32;
-    const int first = wk * groups / WK, mine = (wk + 1) * groups / WK - first;
-    uint8_t* const weights = raw + warp * most * BLOCK_BYTES;
-    const uint32_t bars = shared_address(raw + WN * WK * most * BLOCK_BYTES) + warp * most * 8;
-    __nv_bfloat16* const xs = reinterpret_cast<__nv_bfloat16*>(raw + WN * WK * most * (BLOCK_BYTES + 8));
+    const int column0 = blockIdx.x * TILES * 16;
+    const int first = warp * groups / WK, mine = (warp + 1) * groups / WK - first;
+    uint8_t* const weights = raw + warp * most * TILES * BLOCK_BYTES;
+    const uint32_t bars = shared_address(raw + WK * most * TILES * BLOCK_BYTES) + warp * most * 8;
+    __nv_bfloat16* const xs = reinterpret_cast<__nv_bfloat16*>(raw + WK * most * (TILES * BLOCK_BYTES + 8));
     float* const partial = reinterpret_cast<float*>(raw);
 
     if (lane * CHUNK < mine) {
         const int bytes = min(CHUNK, mine - lane * CHUNK) * BLOCK_BYTES;
-        const size_t at = (size_t)min(column0 / 32 + wn, N / 32 - 1) * groups + first + lane * CHUNK;
         barrier_init(bars + 8 * lane, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        barrier_expect(bars + 8 * lane, bytes);
-        copy_bulk(shared_address(weights) + lane * CHUNK * BLOCK_BYTES, packed + at * BLOCK_BYTES, bytes, bars + 8 * lane);
-    }
-    // A row of zeros stands for all rows from M on.
-    for (int row = 0; row < min(M + 1, 8); row++)
-        for (int at = threadIdx.x * 8; at < K; at += WN * WK * 256) {
-            uint4 v = make_uint4(0, 0, 0, 0);
-            if (row < M) v = __ldg(reinterpret_cast<const uint4*>(x + (size_t)row * K + at));
-            *reinterpret_cast<uint4*>(xs + row * pitch + at) = v;
+        barrier_expect(bars + 8 * lane, TILES * bytes);
+        for (int tile = 0; tile < TILES; tile++) {
+            const size_t at = (size_t)min(column0 / 16 + tile, N / 16 - 1) * groups + first + lane * CHUNK;
+            copy_bulk(shared_address(weights) + (tile * most + lane * CHUNK) * BLOCK_BYTES, packed + at * BLOCK_BYTES, bytes,
+                      bars + 8 * lane);
         }
+    }
+    for (int row = 0; row < M; row++)
+        for (int at = threadIdx.x * 8; at < K; at += WK * 256)
+            *reinterpret_cast<uint4*>(xs + row * pitch + at) = __ldg(reinterpret_cast<const uint4*>(x + (size_t)row * K + at));
     __syncthreads();
 
-    float d[2][4];
+    float d[TILES][4];
 #pragma unroll
-    for (int i = 0; i < 8; i++) (&d[0][0])[i] = 0;
-    const uint32_t rows = shared_address(xs) + (min(lane % 8, M) * pitch + lane / 8 * 8 + first * 128) * 2;
+    for (int i = 0; i < TILES * 4; i++) (&d[0][0])[i] = 0;
+    // The last row stands for all rows from M on, whose results are not used.
+    const uint32_t rows = shared_address(xs) + (min(lane % 8, M - 1) * pitch + lane / 8 * 8 + first * 128) * 2;
 
     for (int group = 0; group < mine; group++) {
         if (group % CHUNK == 0) barrier_wait(bars + 8 * (group / CHUNK), 0);
-        float part[2][4];
-        uint32_t sz[2][2];
+        uint32_t b[4][4];
 #pragma unroll
-        for (int c = 0; c < 8; c++) (&part[0][0])[c] = 0;
-        const uint8_t* const block = weights + group * BLOCK_BYTES;
+        for (int q = 0; q < 4; q++)
+            asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(b[q][0]), "=r"(b[q][1]), "=r"(b[q][2]), "=r"(b[q][3]) : "r"(rows + (group * 128 + q * 32) * 2));
 #pragma unroll
-        for (int i = 0; i < 2; i++)
+        for (int tile = 0; tile < TILES; tile++) {
+            const uint8_t* const block = weights + (tile * most + group) * BLOCK_BYTES;
+            uint32_t sz[2];
+            float part[4] = {0, 0, 0, 0};
 #pragma unroll
-            for (int r = 0; r < 2; r++) sz[i][r] = reinterpret_cast<const uint32_t*>(block + 2048 + i * 64)[g + 8 * r];
+            for (int r = 0; r < 2; r++) sz[r] = reinterpret_cast<const uint32_t*>(block + 1024)[g + 8 * r];
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint4 v[2];
-            uint32_t b[2][4];
+            for (int half = 0; half < 2; half++) {
+                const uint4 v = reinterpret_cast<const uint4*>(block + half * 512)[lane];
+                const uint32_t words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
-            for (int i = 0; i < 2; i++) v[i] = reinterpret_cast<const uint4*>(block + i * 1024 + half * 512)[lane];
-#pragma unroll
-            for (int two = 0; two < 2; two++)
-                asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                             : "=r"(b[two][0]), "=r"(b[two][1]), "=r"(b[two][2]), "=r"(b[two][3])
-                             : "r"(rows + (group * 128 + half * 64 + two * 32) * 2));
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    const uint32_t word = k == 0 ? v[i].x : k == 1 ? v[i].y : k == 2 ? v[i].z : v[i].w;
+                for (int k = 0; k < 4; k++) {
+                    const int q = half * 2 + k / 2;
                     uint32_t a[4];
 #pragma unroll
-                    for (int p = 0; p < 4; p++) a[p] = subtract(level_pair(word, p), high_twice(sz[i][p % 2]));
+                    for (int p = 0; p < 4; p++) a[p] = subtract(level_pair(words[k], p), high_twice(sz[p % 2]));
                     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
                         "{%0, %1, %2, %3};"
-                        : "+f"(part[i][0]), "+f"(part[i][1]), "+f"(part[i][2]), "+f"(part[i][3])
-                        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[k / 2][k % 2 * 2]), "r"(b[k / 2][k % 2 * 2 + 1]));
+                        : "+f"(part[0]), "+f"(part[1]), "+f"(part[2]), "+f"(part[3])
+                        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[q][k % 2 * 2]), "r"(b[q][k % 2 * 2 + 1]));
                 }
+            }
+#pragma unroll
+            for (int c = 0; c < 4; c++) d[tile][c] += __uint_as_float(sz[c / 2] << 16) * part[c];
         }
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-#pragma unroll
-            for (int c = 0; c < 4; c++) d[i][c] += __uint_as_float(sz[i][c / 2] << 16) * part[i][c];
     }
 
-    constexpr int PITCH = WN * 32 + 4;
+    constexpr int PITCH = TILES * 16 + 4;
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float* at = partial + (wk * 8 + lane % 4 * 2) * PITCH + wn * 32 + i * 16 + g;
-        at[0] = d[i][0];
-        at[PITCH] = d[i][1];
-        at[8] = d[i][2];
-        at[PITCH + 8] = d[i][3];
+    for (int tile = 0; tile < TILES; tile++) {
+        float* at = partial + (warp * 8 + lane % 4 * 2) * PITCH + tile * 16 + g;
+        at[0] = d[tile][0];
+        at[PITCH] = d[tile][1];
+        at[8] = d[tile][2];
+        at[PITCH + 8] = d[tile][3];
     }
-    combine<1, WN * 32, WK, 1>(partial, y, M, N, column0, 0);
+    combine<1, TILES * 16, WK, 1>(partial, y, M, N, column0, 0);
 }
 
 // ---------------------------------------------------------------- some rows: M <= 8 * MT
 
 // WG warpgroups have 64 columns each; the SPLIT blocks of a cluster have a part of K each. All of x that a block needs is loaded
 // at the start.
-template <int MT, int WG, int SPLIT, int PER_SM>
+// DEPTH groups of weights are on their way to the registers of a warp.
+template <int MT, int WG, int SPLIT, int PER_SM, int DEPTH>
 __global__ void __launch_bounds__(WG * 128, PER_SM)
 some_kernel(const __grid_constant__ CUtensorMap map_x, const uint8_t* __restrict__ packed, __nv_bfloat16* __restrict__ y, int M,
             int N, int K) {
@@ -305,12 +309,14 @@ some_kernel(const __grid_constant__ CUtensorMap map_x, const uint8_t* __restrict
     const uint32_t bars = base + most * X_GROUP;
 
     const int tile = min(column0 / 16 + warp, N / 16 - 1);
-    const uint8_t* const block = packed + ((size_t)(tile / 2) * groups + first) * BLOCK_BYTES;
-    const uint8_t* const source = block + tile % 2 * 1024 + lane * 16;
-    const uint8_t* const pairs = block + 2048 + tile % 2 * 64 + g * 4;
-    Group next[2];
-    if (mine > 0) fetch(next[0], source, pairs, 0);
-    if (mine > 1) fetch(next[1], source, pairs, 1);
+    const uint8_t* const block = packed + ((size_t)tile * groups + first) * BLOCK_BYTES;
+    const uint8_t* const source = block + lane * 16;
+    const uint8_t* const pairs = block + 1024 + g * 4;
+    const uint64_t policy = read_once();
+    Group next[DEPTH];
+#pragma unroll
+    for (int slot = 0; slot < DEPTH; slot++)
+        if (slot < mine) fetch(next[slot], source, pairs, slot, policy);
     if (threadIdx.x < mine) {
         const uint32_t bar = bars + 8 * threadIdx.x, to = base + threadIdx.x * X_GROUP;
         barrier_init(bar, 1);
@@ -324,28 +330,26 @@ some_kernel(const __grid_constant__ CUtensorMap map_x, const uint8_t* __restrict
     float d[MT * 4];
 #pragma unroll
     for (int i = 0; i < MT * 4; i++) d[i] = 0;
-#define HALF(slot, h)                                                                                     \
-    {                                                                                                     \
-        uint32_t a[4][4];                                                                                 \
-        dequantise(a, next[slot].w[h], next[slot].sz);                                                    \
-        if (h == 1 && group + slot + 2 < mine) fetch(next[slot], source, pairs, group + slot + 2);        \
-        const uint64_t b = descriptor(base + (group + slot) * X_GROUP + h * (X_GROUP / 2));               \
-        wgmma_fence();                                                                                    \
-        _Pragma("unroll") for (int k = 0; k < 4; k++) wgmma_bf16(d, a[k], b + 2 * k);                     \
-        wgmma_commit();                                                                                   \
-        wgmma_wait<0>();                                                                                  \
-    }
-    for (int group = 0; group < mine; group += 2) {
-        barrier_wait(bars + 8 * group, 0);
-        HALF(0, 0)
-        HALF(0, 1)
-        if (group + 1 < mine) {
-            barrier_wait(bars + 8 * group + 8, 0);
-            HALF(1, 0)
-            HALF(1, 1)
+    for (int group = 0; group < mine; group += DEPTH) {
+#pragma unroll
+        for (int slot = 0; slot < DEPTH; slot++) {
+            const int here = group + slot;
+            if (here >= mine) break;
+            barrier_wait(bars + 8 * here, 0);
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                uint32_t a[4][4];
+                dequantise(a, next[slot].w[h], next[slot].sz);
+                if (h == 1 && here + DEPTH < mine) fetch(next[slot], source, pairs, here + DEPTH, policy);
+                const uint64_t b = descriptor(base + here * X_GROUP + h * (X_GROUP / 2));
+                wgmma_fence();
+#pragma unroll
+                for (int k = 0; k < 4; k++) wgmma_bf16(d, a[k], b + 2 * k);
+                wgmma_commit();
+                wgmma_wait<0>();
+            }
         }
     }
-#undef HALF
     constexpr int PITCH = WG * 64 + 4;
     float* const partial = reinterpret_cast<float*>(raw + (base - shared_address(raw)));
     __syncthreads();
@@ -401,15 +405,16 @@ many_kernel(const __grid_constant__ CUtensorMap map_x, const uint8_t* __restrict
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 152;");
         const int tile = min(column0 / 16 + warp, N / 16 - 1);
-        const uint8_t* const block = packed + (size_t)(tile / 2) * groups * BLOCK_BYTES;
-        const uint8_t* const source = block + tile % 2 * 1024 + lane * 16;
-        const uint8_t* const pairs = block + 2048 + tile % 2 * 64 + g * 4;
+        const uint8_t* const block = packed + (size_t)tile * groups * BLOCK_BYTES;
+        const uint8_t* const source = block + lane * 16;
+        const uint8_t* const pairs = block + 1024 + g * 4;
         float d[64];
 #pragma unroll
         for (int i = 0; i < 64; i++) d[i] = 0;
+        const uint64_t policy = read_once();
         Group next[2];
-        fetch(next[0], source, pairs, 0);
-        if (groups > 1) fetch(next[1], source, pairs, 1);
+        fetch(next[0], source, pairs, 0, policy);
+        if (groups > 1) fetch(next[1], source, pairs, 1, policy);
         uint32_t a0[4][4], a1[4][4];
         int stage = 0, phase = 0, previous = 0;
 #define STEP(a, is_first)                                                                   \
@@ -429,7 +434,7 @@ many_kernel(const __grid_constant__ CUtensorMap map_x, const uint8_t* __restrict
         dequantise(a0, next[slot].w[0], next[slot].sz);                      \
         STEP(a0, (group) == 0)                                               \
         dequantise(a1, next[slot].w[1], next[slot].sz);                      \
-        if ((group) + 2 < groups) fetch(next[slot], source, pairs, (group) + 2); \
+        if ((group) + 2 < groups) fetch(next[slot], source, pairs, (group) + 2, policy); \
         STEP(a1, false)                                                      \
     }
         for (int group = 0; group < groups; group += 2) {
@@ -480,11 +485,22 @@ static bool make_map(CUtensorMap* map, const void* x, int M, int K, uint32_t row
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void**)&encode, 12000, cudaEnableDefault, &found);
         if (!encode) return false;
     }
+    // A map holds an address and sizes, no contents.
+    static thread_local struct { const void* x; int M, K; uint32_t rows; CUtensorMap map; } last;
+    if (last.x == x && last.M == M && last.K == K && last.rows == rows) {
+        *map = last.map;
+        return true;
+    }
+    last.x = nullptr;
     cuuint64_t sizes[2] = {(cuuint64_t)K, (cuuint64_t)M}, strides[1] = {2ull * K};
     cuuint32_t box[2] = {64, rows}, steps[2] = {1, 1};
-    return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(x), sizes, strides, box, steps,
+    const CUresult result = encode(&last.map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(x), sizes, strides, box, steps,
                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS) return false;
+    last.x = x, last.M = M, last.K = K, last.rows = rows;
+    *map = last.map;
+    return true;
 }
 
 typedef const uint8_t* Bytes;
@@ -502,21 +518,21 @@ static int many(Bytes packed, const void* x, Out y, int M, int N, int K, cudaStr
 static int larger(int a, int b) { return a > b ? a : b; }
 
 // Both return -3 where the block's share does not fit in shared memory.
-template <int WN, int WK> static int few(Bytes packed, const void* x, Out y, int M, int N, int K, cudaStream_t stream) {
+template <int TILES, int WK> static int few(Bytes packed, const void* x, Out y, int M, int N, int K, cudaStream_t stream) {
     const int most = (K / 128 + WK - 1) / WK;
-    const int shared = larger(WN * WK * most * (BLOCK_BYTES + 8) + (M < 8 ? M + 1 : 8) * (K + 8) * 2, WK * 8 * (WN * 32 + 4) * 4);
-    static int ready = cudaFuncSetAttribute(few_kernel<WN, WK>, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024);
+    const int shared = larger(WK * most * (TILES * BLOCK_BYTES + 8) + M * (K + 8) * 2, WK * 8 * (TILES * 16 + 4) * 4);
+    static int ready = cudaFuncSetAttribute(few_kernel<TILES, WK>, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024);
     if (ready || shared > 227 * 1024 || most > 32 * CHUNK) return -3;
-    few_kernel<WN, WK><<<(N + WN * 32 - 1) / (WN * 32), WN * WK * 32, shared, stream>>>(
+    few_kernel<TILES, WK><<<(N + TILES * 16 - 1) / (TILES * 16), WK * 32, shared, stream>>>(
         packed, static_cast<const __nv_bfloat16*>(x), y, M, N, K);
     return cudaGetLastError();
 }
 
-template <int MT, int WG, int SPLIT, int PER_SM>
+template <int MT, int WG, int SPLIT, int PER_SM, int DEPTH>
 static int some(Bytes packed, const void* x, Out y, int M, int N, int K, cudaStream_t stream) {
     const int most = (K / 128 + SPLIT - 1) / SPLIT;
     const int shared = larger(most * (MT * 2048 + 8), MT * 8 * (WG * 64 + 4) * 4) + 1024;
-    const auto kernel = some_kernel<MT, WG, SPLIT, PER_SM>;
+    const auto kernel = some_kernel<MT, WG, SPLIT, PER_SM, DEPTH>;
     static int ready = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 227 * 1024);
     CUtensorMap map;
     if (ready || shared > 227 * 1024 || most > WG * 128) return -3;
@@ -538,13 +554,17 @@ int launch(const void* blocks, const void* x, void* out, int M, int N, int K, in
     const Bytes packed = static_cast<Bytes>(blocks);
     const Out y = static_cast<Out>(out);
     int error = -3;
-    if (M <= 8) error = few<1, 16>(packed, x, y, M, N, K, stream);
+    // Two blocks have room on a multiprocessor: the narrowest tile with which all blocks run at once.
+    if (M <= 8 && (N + 15) / 16 <= 2 * processors) error = few<1, 16>(packed, x, y, M, N, K, stream);
+    if (M <= 8 && error == -3 && (N + 31) / 32 <= 2 * processors) error = few<2, 16>(packed, x, y, M, N, K, stream);
+    if (M <= 8 && error == -3) error = few<3, 16>(packed, x, y, M, N, K, stream);
+    if (M <= 8 && error == -3) error = few<2, 16>(packed, x, y, M, N, K, stream);
     // Four parts of K where all blocks then run at once, else two.
     const bool four = (N + 127) / 128 * 4 <= 3 * processors;
 #define SOME(rows, mt)                                                            \
     if (error == -3 && M <= rows)                                                 \
-        error = four ? some<mt, 2, 4, 3>(packed, x, y, M, N, K, stream)           \
-                     : some<mt, 2, 2, 2>(packed, x, y, M, N, K, stream);
+        error = four ? some<mt, 2, 4, 3, 2>(packed, x, y, M, N, K, stream)        \
+                     : some<mt, 2, 2, 2, 4>(packed, x, y, M, N, K, stream);
     SOME(8, 1)
     SOME(16, 2)
     SOME(32, 4)
@@ -554,45 +574,86 @@ int launch(const void* blocks, const void* x, void* out, int M, int N, int K, in
 
 BINDING = r"""
 #include <ATen/cuda/EmptyTensor.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAStream.h>
-#include <torch/extension.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
 
 int launch(const void*, const void*, void*, int, int, int, int, cudaStream_t);
 
-// The packed weights, and which tensors, at which version, they were made from.
-struct W4Plan {
-    at::Tensor packed;
-    const void* from[3];
-    int64_t version[3], columns, processors;
+// The memory of the last result, given out again once nobody holds that result: to ask the allocator takes as long as the
+// launch. A graph that is being captured gets memory of its own.
+struct Kept {
+    at::TensorBase memory;
+    cudaStream_t owner;
 
-    W4Plan(at::Tensor packed, const at::Tensor& w_q, const at::Tensor& scales, const at::Tensor& zeros, int64_t processors)
-        : packed(std::move(packed)), columns(w_q.size(1)), processors(processors) {
-        const at::Tensor* all[3] = {&w_q, &scales, &zeros};
-        for (int i = 0; i < 3; i++) from[i] = all[i]->data_ptr(), version[i] = all[i]->_version();
-    }
-
-    // Nothing where the tensors have changed since.
-    std::optional<at::Tensor> run(const at::Tensor& given, const at::Tensor& w_q, const at::Tensor& scales, const at::Tensor& zeros) {
-        const at::Tensor* all[3] = {&w_q, &scales, &zeros};
-        for (int i = 0; i < 3; i++)
-            if (from[i] != all[i]->data_ptr() || version[i] != all[i]->_version()) return std::nullopt;
-        const bool usable = given.is_contiguous() && reinterpret_cast<uintptr_t>(given.data_ptr()) % 16 == 0;
-        const at::Tensor x = usable ? given : given.clone(at::MemoryFormat::Contiguous);
-        const int64_t M = x.size(0), K = x.size(1);
-        at::Tensor y = at::detail::empty_cuda({M, columns}, at::kBFloat16, x.device(), std::nullopt);
-        if (M == 0) return y;
-        const int error = launch(packed.data_ptr(), x.data_ptr(), y.data_ptr(), M, columns, K, processors,
-                                 c10::cuda::getCurrentCUDAStream());
-        TORCH_CHECK(error == 0, "launch failed: ", error);
-        return y;
+    at::Tensor take(at::IntArrayRef sizes, at::ScalarType type, c10::Device device, cudaStream_t stream) {
+        if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None)
+            return at::Tensor(at::detail::empty_cuda(sizes, type, device, std::nullopt));
+        const bool is_free = memory.defined() && memory.storage().use_count() == 1 && owner == stream;
+        if (!is_free || memory.sizes() != sizes || memory.device() != device) {
+            memory = at::detail::empty_cuda(sizes, type, device, std::nullopt);
+            owner = stream;
+        }
+        at::Tensor result = at::detail::make_tensor<c10::TensorImpl>(
+            c10::Storage(memory.storage()), memory.key_set(), memory.dtype());
+        result.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+        return result;
     }
 };
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-    pybind11::class_<W4Plan>(m, "Plan")
-        .def(pybind11::init<at::Tensor, const at::Tensor&, const at::Tensor&, const at::Tensor&, int64_t>())
-        .def("run", &W4Plan::run);
+// The packed weights, and which tensors, at which version, they were made from.
+struct Plan {
+    at::Tensor packed;
+    const void* from[3];
+    int64_t version[3], columns, processors;
+    Kept result;
+
+    bool is_made_from(PyObject* const* tensors) const {
+        for (int i = 0; i < 3; i++) {
+            if (!THPVariable_Check(tensors[i])) return false;
+            const at::Tensor& t = THPVariable_Unpack(tensors[i]);
+            if (from[i] != t.const_data_ptr() || version[i] != t._version()) return false;
+        }
+        return true;
+    }
+};
+
+// run(x, w_q, scales, zeros), a plain C function whose self is the plan: half the cost of a bound one. None where the
+// weights have changed since the plan was made.
+static PyObject* run(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+    HANDLE_TH_ERRORS
+    Plan& plan = *static_cast<Plan*>(PyCapsule_GetPointer(self, nullptr));
+    TORCH_CHECK(count == 4 && THPVariable_Check(args[0]), "run: need x and the three tensors of the weight");
+    if (!plan.is_made_from(args + 1)) Py_RETURN_NONE;
+    const at::Tensor& given = THPVariable_Unpack(args[0]);
+    const bool usable = given.is_contiguous() && reinterpret_cast<uintptr_t>(given.const_data_ptr()) % 16 == 0;
+    const at::Tensor x = usable ? given : given.clone(at::MemoryFormat::Contiguous);
+    const int64_t M = x.size(0), K = x.size(1);
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
+    at::Tensor y = plan.result.take({M, plan.columns}, at::kBFloat16, x.device(), stream);
+    if (M > 0) {
+        const int error = launch(plan.packed.const_data_ptr(), x.const_data_ptr(), y.mutable_data_ptr(), M, plan.columns, K,
+                                 plan.processors, stream);
+        TORCH_CHECK(error == 0, "launch failed: ", error);
+    }
+    return THPVariable_Wrap(std::move(y));
+    END_HANDLE_TH_ERRORS
 }
+
+static PyMethodDef method = {"run", (PyCFunction)(void*)run, METH_FASTCALL, nullptr};
+
+static pybind11::object bind(const at::Tensor& packed, const at::Tensor& w_q, const at::Tensor& scales, const at::Tensor& zeros,
+                             int64_t processors) {
+    Plan* plan = new Plan{packed, {}, {}, w_q.size(1), processors, {}};
+    const at::Tensor* all[3] = {&w_q, &scales, &zeros};
+    for (int i = 0; i < 3; i++) plan->from[i] = all[i]->const_data_ptr(), plan->version[i] = all[i]->_version();
+    pybind11::capsule self(plan, [](void* p) { delete static_cast<Plan*>(p); });
+    return pybind11::reinterpret_steal<pybind11::object>(PyCFunction_New(&method, self.ptr()));
+}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("bind", &bind); }
 """
 
 
@@ -627,30 +688,29 @@ def hopper():
             extra_cflags=["-O2"],
             with_cuda=True,
             no_implicit_headers=True,
-        ).Plan
+        ).bind
     except (OSError, RuntimeError) as error:
         warnings.warn(f"the Hopper kernels were not built: {error}", stacklevel=2)
         return None
 
 
 def pack(w_q, scales, zeros):
-    """Return the weights in the order of the matrix units: bytes (32 columns, group, 2176).
+    """Return the weights in the order of the matrix units: bytes (16 columns, group, 1088).
 
-    A block holds words [tile of 16 columns][half][lane][step], see ``level_pair`` in the CUDA text, then the pairs of scale
-    and 128 + zero point [tile][column].
+    A block holds words [half][lane][step], see ``level_pair`` in the CUDA text, then the pairs of scale and 128 + zero
+    point of each column.
     """
     groups, columns = scales.shape
-    b = w_q.view(groups, 2, 4, 2, 4, columns // 16, 2, 8).to(torch.int32)  # group, half, step, k + 8, t, tile, n + 8, g
+    tiles = columns // 16
+    b = w_q.view(groups, 2, 4, 2, 4, tiles, 2, 8).to(torch.int32)  # group, half, step, k + 8, t, tile, n + 8, g
     words = torch.zeros_like(b[:, :, :, 0, :, :, 0])
     for upper in range(2):
         for right in range(2):
             byte, shift = b[:, :, :, right, :, :, upper], 4 * (upper + 2 * right)
             words |= ((byte & 15) << shift) | ((byte >> 4) << (16 + shift))
-    words = words.view(groups, 2, 4, 4, columns // 32, 2, 8).permute(
-        4, 0, 5, 1, 6, 3, 2
-    )  # 32, group, tile, half, g, t, step
-    pairs = torch.stack((scales, zeros + 128), dim=-1).view(groups, columns // 32, 64).transpose(0, 1)
-    parts = (words.reshape(columns // 32, groups, 512).view(torch.uint8), pairs.contiguous().view(torch.uint8))
+    words = words.permute(4, 0, 1, 5, 3, 2)  # tile, group, half, g, t, step
+    pairs = torch.stack((scales, zeros + 128), dim=-1).view(groups, tiles, 32).transpose(0, 1)
+    parts = (words.reshape(tiles, groups, 256).view(torch.uint8), pairs.contiguous().view(torch.uint8))
     return torch.cat(parts, dim=-1).contiguous()
 
 
@@ -701,10 +761,13 @@ class Model(nn.Module):
         self.run = None
 
     def forward(self, x):
-        buffers = self._buffers
-        weights = buffers["w_q"], buffers["scales"], buffers["zeros"]
-        y = self.run(x, *weights) if self.run else None
-        return self.prepare(x, *weights) if y is None else y
+        buffers, run = self._buffers, self.run
+        w_q, scales, zeros = buffers["w_q"], buffers["scales"], buffers["zeros"]
+        y = run(x, w_q, scales, zeros) if run else None
+        return self.prepare(x, w_q, scales, zeros) if y is None else y
+
+    # nn.Module's own call only adds hooks, and took 2.7 us on the host of the notes.
+    __call__ = forward
 
     def prepare(self, x, w_q, scales, zeros):
         """Bring the weights into the order of the Hopper kernels, the tensors themselves stay as they are; then compute."""
@@ -714,7 +777,7 @@ class Model(nn.Module):
         if not fits or (properties.major, properties.minor) != (9, 0) or hopper() is None:
             return portable(x.contiguous(), w_q, scales, zeros, self.group_size)
         packed = pack(w_q, scales, zeros)
-        self.run = hopper()(packed, w_q, scales, zeros, properties.multi_processor_count).run
+        self.run = hopper()(packed, w_q, scales, zeros, properties.multi_processor_count)
         return self.run(x, w_q, scales, zeros)
 
 
