@@ -41,8 +41,9 @@ class TimingRule(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The times of one shape in milliseconds: the claims' median, mean and percentiles, and the outside median.
 
-    median_ms  of the device alone: the host's launches ran ahead
-    deck_ms    median of calls timed as the decks do, the host's launches inside; None where there were none
+    median_ms  of the device alone: the host's launches ran ahead; the time that is scored and compared
+    deck_ms    median of calls timed on an idle device, the host's launches inside; None where there were none. Kept as
+               evidence: with two processes the host's part reads higher than in a deck's single one
     """
 
     median_ms: float
@@ -53,11 +54,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     noop_ms: float
     samples: int
     deck_ms: float | None = None
-
-    @property
-    def reported_ms(self) -> float:
-        """Return the time that can be compared with a published one: by the deck's own method where it was taken."""
-        return self.median_ms if self.deck_ms is None else self.deck_ms
 
 
 def summarise(shape: ShapeEvidence) -> Summary | None:

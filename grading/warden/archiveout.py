@@ -106,7 +106,7 @@ def _score(entry: Entry) -> list[float] | None:
         if time is None:
             return None
         work = problem.flops(shape) / 1e9 if metric.regime == "compute" else problem.bytes(shape) / 1e6
-        shares.append(work / time.reported_ms / peak)
+        shares.append(work / time.median_ms / peak)
     return shares
 
 
@@ -133,13 +133,13 @@ def _benchmark_log(entry: Entry, shares: list[float]) -> str:
     for index, share in enumerate(shares):
         own, time = evidence.passes[0].shapes[index], times[index]
         assert time is not None
-        lines += _event_lines(entry, index, own, time.reported_ms)
-        lines.append(_rate_line(entry, index, "solution", time.reported_ms))
+        lines += _event_lines(entry, index, own, time.median_ms)
+        lines.append(_rate_line(entry, index, "solution", time.median_ms))
         lines.append(f"shape={index} solution_peak_fraction={share:.4f}")
         for baseline in evidence.baselines:
             if index < len(baseline.shapes) and _is_answered(baseline.shapes[index]):
                 beside = summarise(baseline.shapes[index])
-                lines += [_rate_line(entry, index, baseline.variant, beside.reported_ms)] if beside else []
+                lines += [_rate_line(entry, index, baseline.variant, beside.median_ms)] if beside else []
     headline = _headline(entry, shares)
     passing = float(headline) >= (entry.problem.timing.result_ok or 0.0)
     return "\n".join([*lines, f"peak_fraction: {headline}", f"RESULT: {'OK' if passing else 'LOW'}"]) + "\n"
@@ -219,7 +219,7 @@ def _environment(entry: Entry) -> dict[str, Any]:
         "verdict": entry.grade.verdict.word,
         "shapes": [shape.shape for shape in evidence.passes[0].shapes] if evidence.passes else [],
         "samples_ms": [
-            [call.claim_ns / 1e6 for call in calls_of(shape, "as_deck") or calls_of(shape, "timed")]
+            [call.claim_ns / 1e6 for call in calls_of(shape, "timed")]
             for shape in (evidence.passes[0].shapes if evidence.passes else [])
         ],
     }
