@@ -10,13 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.utils.http import http_date, parse_etags, parse_http_date_safe
 
 from leaderboard.boards.state import State, read_state
-from leaderboard.errors import ApiProblem, answer_problem
+from leaderboard.errors import ApiProblem, answer_problem, handle_outage
 
 View = Callable[..., HttpResponseBase]
 _CALENDAR_SECOND = datetime.timedelta(seconds=1)
@@ -30,7 +31,7 @@ def make_etag(request: HttpRequest, state: State) -> str:
 
 def matches(request: HttpRequest, etag: str, state: State, now: datetime.datetime) -> bool:
     """Tell whether the client already has this answer."""
-    given = request.headers.get("If-None-Match")
+    given = request.META.get("HTTP_IF_NONE_MATCH")
     if given is not None:
         return any(known.removeprefix("W/") == etag for known in parse_etags(given))
     since = parse_http_date_safe(request.headers.get("If-Modified-Since", ""))
@@ -76,7 +77,8 @@ def without_body(response: HttpResponseBase) -> HttpResponseBase:
 def conditional(view: View) -> View:
     """Give a public view outside the API its validators, GET and HEAD only, and cross-origin reading.
 
-    The view finds `request.public_state` and `request.moment`.
+    What is missing, and a database that does not answer, are told as in the API. The view finds
+    `request.public_state` and `request.moment`.
     """
 
     def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -84,20 +86,22 @@ def conditional(view: View) -> View:
             refused = HttpResponse("only GET and HEAD\n", status=405, content_type="text/plain; charset=utf-8")
             refused["Allow"] = "GET, HEAD"
             return refused
-        now = timezone.now()
-        state = read_state(now)
-        request.public_state, request.moment = state, now  # type: ignore[attr-defined]
-        etag = make_etag(request, state)
-        if matches(request, etag, state, now):
-            response: HttpResponseBase = not_modified()
-        else:
-            try:
-                response = view(request, *args, **kwargs)
-            except Http404 as missing:
-                response = answer_problem(ApiProblem("not_found", str(missing)))
-        if response.status_code in (200, 304):
-            add_validators(response, etag, state, now)
+        try:
+            response = _answer(request, view, args, kwargs)
+        except Http404 as missing:
+            response = answer_problem(ApiProblem("not_found", str(missing)))
+        except (OperationalError, InterfaceError) as error:
+            response = handle_outage(request, error)
         response["Access-Control-Allow-Origin"] = "*"
         return without_body(response) if request.method == "HEAD" else response
 
     return respond
+
+
+def _answer(request: HttpRequest, view: View, args: tuple[Any, ...], kwargs: dict[str, Any]) -> HttpResponseBase:
+    now = timezone.now()
+    state = read_state(now)
+    request.public_state, request.moment = state, now  # type: ignore[attr-defined]
+    etag = make_etag(request, state)
+    response = not_modified() if matches(request, etag, state, now) else view(request, *args, **kwargs)
+    return add_validators(response, etag, state, now) if response.status_code in (200, 304) else response

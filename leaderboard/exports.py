@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -9,9 +10,10 @@ import orjson
 from django.db.models import QuerySet
 
 from grading.record import Log
-from leaderboard import boards, representation, selection
+from leaderboard import representation, selection
 from leaderboard.boards import Cell
 from leaderboard.boards.listing import filter_cells, select_runs, sort_runs
+from leaderboard.boards.runs import summarise_all
 from leaderboard.csvtext import Value, write_row
 from leaderboard.memory import Snapshot
 from leaderboard.models import Release, ReleasedCell, Run
@@ -29,7 +31,12 @@ _SHARED: dict[str, Callable[[dict[str, Any]], Value]] = {
     "lab": lambda row: row["entrant"]["model"]["lab"],
     "harness": lambda row: row["entrant"]["harness"],
     "effort": lambda row: row["entrant"]["effort"],
+    "framework": lambda row: row["framework"],
     "status": lambda row: row["status"],
+    "verification": lambda row: row["verification"]["verdict"] if row["verification"] else None,
+    "verified_at": lambda row: row["verification"]["at"] if row["verification"] else None,
+    "verification_gpu": lambda row: row["verification"]["gpu"] if row["verification"] else None,
+    "verification_ratio": lambda row: row["verification"]["ratio"] if row["verification"] else None,
     "score": lambda row: row["score"],
     "score_low": lambda row: row["interval"][0] if row["interval"] else None,
     "score_high": lambda row: row["interval"][1] if row["interval"] else None,
@@ -82,9 +89,9 @@ def cell_table(cells: Iterable[Cell]) -> Iterator[str]:
 
 def _summaries(filters: Mapping[str, Any], at: datetime.datetime) -> Iterator[dict[str, Any]]:
     runs: QuerySet[Run] = sort_runs(select_runs(filters, at), "run_id")
-    for run in runs.iterator(chunk_size=_RUNS_AT_ONCE):
-        summary = boards.summarise(run, at, was_published=run.was_published)  # type: ignore[attr-defined]
-        yield representation.run_summary_data(summary)
+    stream = runs.iterator(chunk_size=_RUNS_AT_ONCE)
+    while batch := list(islice(stream, _RUNS_AT_ONCE)):
+        yield from map(representation.run_summary_data, summarise_all(batch, at))
 
 
 def run_lines(filters: Mapping[str, Any], at: datetime.datetime) -> Iterator[bytes]:

@@ -4,10 +4,12 @@ import ipaddress
 import logging
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 
 from django.conf import settings
 from django.core.cache import cache
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from redis.exceptions import RedisError
 
 log = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ class Allowance:
     reset_seconds: int
     is_exceeded: bool
 
-    def write_headers(self, response: HttpResponse) -> None:
+    def write_headers(self, response: HttpResponseBase) -> None:
         """Add the headers of the IETF draft, and the older three."""
         bucket = self.bucket
         response["RateLimit-Policy"] = f'"{bucket.name}";q={bucket.quota};w={bucket.window_seconds}'
@@ -76,6 +78,11 @@ def address_of(request: HttpRequest) -> str:
     text = request.META.get("REMOTE_ADDR", "")
     if settings.BEHIND_PROXY:
         text = request.headers.get("X-Forwarded-For", text).rpartition(",")[2].strip()
+    return _counted_as(text)
+
+
+@lru_cache(maxsize=4096)
+def _counted_as(text: str) -> str:
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

@@ -4,6 +4,7 @@ from django.urls import URLPattern, path
 
 from leaderboard import feeds, machine_views, twins
 from leaderboard.conditional import View, conditional
+from leaderboard.pages.live import live_data
 
 _TWINS: dict[str, View] = {
     "boards/<str:deck>/<str:gpu>": twins.board,
@@ -11,23 +12,32 @@ _TWINS: dict[str, View] = {
     "models/<str:slug>": twins.model,
     "problems": twins.problem_list,
     "problems/<str:deck>/<str:problem>": twins.problem,
-    "gpus": twins.gpu_list,
-    "gpus/<str:key>": twins.gpu,
     "runs": twins.run_list,
     "runs/<str:deck>/<str:gpu>/<str:run_id>": twins.run,
     "withheld": twins.withheld,
     "releases": twins.release_list,
     "releases/<int:number>": twins.release,
     "methodology": twins.methodology,
+    "compare": twins.compare,
+    "corrections": twins.correction_list,
+    "data": twins.data,
+}
+
+_LIVE: dict[str, View] = {
+    "gpus": twins.gpu_list,
+    "gpus/<str:key>": twins.gpu,
+    "jobs/<int:job>": twins.job,
 }
 
 
 def _twins() -> list[URLPattern]:
     """Return the addresses of the pages' data: the page's own with ``.json`` after it, slash or no slash."""
     found = [path(".json", conditional(twins.home)), path("index.json", conditional(twins.home), name="home_json")]
-    for route, view in _TWINS.items():
-        found.append(path(f"{route}.json", conditional(view), name=f"{view.__name__}_json"))
-        found.append(path(f"{route}/.json", conditional(view)))
+    wrapped = [(route, view, conditional) for route, view in _TWINS.items()]
+    wrapped += [(route, view, live_data) for route, view in _LIVE.items()]
+    for route, view, wrap in wrapped:
+        found.append(path(f"{route}.json", wrap(view), name=f"{view.__name__}_json"))
+        found.append(path(f"{route}/.json", wrap(view)))
     return found
 
 

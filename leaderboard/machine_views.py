@@ -1,16 +1,19 @@
 """What machines fetch outside the API: badges, charts, oEmbed, the sitemap, llms.txt."""
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 import orjson
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.urls import Resolver404, resolve
+from django.urls import Resolver404, resolve, reverse
 
 from grading.problem import load_decks
 from leaderboard import boards, svg
 from leaderboard.boards import Cell
+from leaderboard.cards import HEIGHT, WIDTH
 from leaderboard.context import NAME, TAGLINE
 from leaderboard.memory import read_snapshot
 from leaderboard.models import ReleasedCell
@@ -69,18 +72,16 @@ def chart(request: HttpRequest, deck: str, gpu: str, problem: str) -> HttpRespon
 
 
 def oembed(request: HttpRequest) -> HttpResponse:
-    """Return the oEmbed document of a badge, a chart or a run's page: always a picture, never a frame or a script."""
+    """Return the oEmbed document of a badge, a chart or a page: always a picture, never a frame or a script."""
     if request.GET.get("format", "json") != "json":
         return _refuse("only format=json is answered", 501)
     picture = _picture_of(request, request.GET.get("url", ""))
     if picture is None:
-        return _refuse("url is none of a badge, a chart or a run with a cell in the latest release", 404)
-    path, title, text = picture
-    size = _SIZE.search(text)
-    width, height = (int(size[1]), int(size[2])) if size else (0, 0)
+        return _refuse("url is none of a badge, a chart, a board, a problem or a run with results to show", 404)
     data = {
-        "type": "photo", "version": "1.0", "title": title, "url": f"{settings.SITE_URL}{path}", "width": width,
-        "height": height, "provider_name": NAME, "provider_url": settings.SITE_URL, "cache_age": 300,
+        "type": "photo", "version": "1.0", "title": picture.title, "url": f"{settings.SITE_URL}{picture.path}",
+        "width": picture.width, "height": picture.height, "provider_name": NAME, "provider_url": settings.SITE_URL,
+        "cache_age": 300,
     }  # fmt: skip
     return HttpResponse(orjson.dumps(data), content_type="application/json")
 
@@ -89,8 +90,18 @@ def _refuse(text: str, status: int) -> HttpResponse:
     return HttpResponse(f"{text}\n", status=status, content_type="text/plain; charset=utf-8")
 
 
-def _picture_of(request: HttpRequest, url: str) -> tuple[str, str, str] | None:
-    """Return (path, title, SVG) of the picture that stands for an address of this site."""
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """What stands for an address: where it is, what it shows, and its size in pixels."""
+
+    path: str
+    title: str
+    width: int
+    height: int
+
+
+def _picture_of(request: HttpRequest, url: str) -> _Picture | None:
+    """Return the picture that stands for an address of this site."""
     try:
         site, given = urlsplit(settings.SITE_URL), urlsplit(url[:2000])
     except ValueError:
@@ -101,25 +112,64 @@ def _picture_of(request: HttpRequest, url: str) -> tuple[str, str, str] | None:
         match = resolve(unquote(given.path))
     except Resolver404:
         return None
-    if match.url_name == "chart":
-        answer = chart(request, **match.kwargs)
-        title = f"{match.kwargs['problem']} on {match.kwargs['gpu']}"
-        return (given.path, title, answer.content.decode()) if answer.status_code == 200 else None
-    cell = _cell_of(request, match.url_name or "", match.kwargs)
-    if cell is None:
-        return None
-    return f"/badge/{cell.id}.svg", f"{cell.entrant.label}: {cell.problem} on {cell.gpu}", svg.badge(cell)
+    maker = _PICTURES.get(match.url_name or "")
+    return maker(request, match.kwargs) if maker else None
 
 
-def _cell_of(request: HttpRequest, name: str, given: dict[str, str]) -> Cell | None:
-    if name == "badge":
-        return _find_cell(request, given["cell"])
-    if name != "run":
+def _measured(path: str, title: str, text: str) -> _Picture:
+    size = _SIZE.search(text)
+    return _Picture(path, title, *((int(size[1]), int(size[2])) if size else (0, 0)))
+
+
+def _chart_picture(request: HttpRequest, given: dict[str, str]) -> _Picture | None:
+    answer = chart(request, **given)
+    if answer.status_code != 200:
         return None
+    title = f"{given['problem']} on {given['gpu']}"
+    return _measured(reverse("chart", kwargs=given), title, answer.content.decode())
+
+
+def _problem_picture(request: HttpRequest, given: dict[str, str]) -> _Picture | None:
+    """Return the chart of the problem's first GPU with a published cell."""
+    deck = load_decks().get(given["deck"])
+    cells = read_snapshot(request.public_state, boards.latest_release(), request.moment).cells  # type: ignore[attr-defined]
+    shown = {cell.gpu for cell in cells if cell.is_published and (cell.deck, cell.problem) == tuple(given.values())}
+    gpu = next((key for key in deck.gpus if key in shown), None) if deck else None
+    return _chart_picture(request, {**given, "gpu": gpu}) if gpu else None
+
+
+def _board_picture(request: HttpRequest, given: dict[str, str]) -> _Picture | None:
+    board = boards.read_board(given["deck"], given["gpu"], request.moment)  # type: ignore[attr-defined]
+    if board is None:
+        return None
+    return _Picture(reverse("board_card", kwargs=given), f"{board.deck.title} on {board.gpu_name}", WIDTH, HEIGHT)
+
+
+def _badge_picture(request: HttpRequest, given: dict[str, str]) -> _Picture | None:
+    cell = _find_cell(request, given["cell"])
+    return _cell_picture(cell) if cell else None
+
+
+def _run_picture(request: HttpRequest, given: dict[str, str]) -> _Picture | None:
     state, at = request.public_state, request.moment  # type: ignore[attr-defined]
     cells = read_snapshot(state, boards.latest_release(), at).cells
     key = (given["deck"], given["gpu"], given["run_id"])
-    return next((cell for cell in cells if (cell.deck, cell.gpu, cell.run_id) == key), None)
+    cell = next((cell for cell in cells if (cell.deck, cell.gpu, cell.run_id) == key), None)
+    return _cell_picture(cell) if cell else None
+
+
+def _cell_picture(cell: Cell) -> _Picture:
+    title = f"{cell.entrant.label}: {cell.problem} on {cell.gpu}"
+    return _measured(f"/badge/{cell.id}.svg", title, svg.badge(cell))
+
+
+_PICTURES: dict[str, Callable[[HttpRequest, dict[str, str]], _Picture | None]] = {
+    "badge": _badge_picture,
+    "board": _board_picture,
+    "chart": _chart_picture,
+    "problem": _problem_picture,
+    "run": _run_picture,
+}
 
 
 def sitemap(request: HttpRequest) -> StreamingHttpResponse:

@@ -26,6 +26,15 @@ class Snapshot:
     json: dict[str, bytes]
 
 
+def find_snapshot(state: State, release: int | None) -> Snapshot | None:
+    """Return the cells of a release by its number where they were asked for in this state before."""
+    with _lock:
+        held = _snapshots.get((state.token, release or 0))
+        if held is not None:
+            _snapshots.move_to_end((state.token, release or 0))
+        return held
+
+
 def read_snapshot(state: State, release: Release | None, at: datetime.datetime) -> Snapshot:
     """Return the cells of a release as the state has them; from memory where it was asked before.
 
@@ -33,16 +42,14 @@ def read_snapshot(state: State, release: Release | None, at: datetime.datetime) 
     """
     if release is None:
         return Snapshot(None, (), {})
-    key = (state.token, release.pk)
-    with _lock:
-        if key in _snapshots:
-            _snapshots.move_to_end(key)
-            return _snapshots[key]
+    held = find_snapshot(state, release.number)
+    if held is not None:
+        return held
     cells = tuple(boards.read_cells(release, at))
     texts = {cell.id: orjson.dumps(representation.cell_data(cell)) for cell in cells}
     snapshot = Snapshot(release.number, cells, texts)
     with _lock:
-        _snapshots[key] = snapshot
+        _snapshots[state.token, release.number] = snapshot
         while len(_snapshots) > _KEPT:
             _snapshots.popitem(last=False)
     return snapshot

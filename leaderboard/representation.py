@@ -10,7 +10,10 @@ from grading.hardware import Gpu
 from grading.problem import Metric, Problem
 from leaderboard import selection
 from leaderboard.boards import Cell, EntrantView, RunView
+from leaderboard.boards.grading import GradingView, JobPage
+from leaderboard.boards.marks import ratio_of
 from leaderboard.boards.runs import RunSummary, rule_title
+from leaderboard.boards.verifications import GpuHealth, VerificationView
 from leaderboard.models import Finding, LanguageModel, Release
 
 
@@ -51,6 +54,7 @@ def cell_data(cell: Cell) -> dict[str, Any]:
         "rank": list(cell.rank) if cell.rank else None,
         "share_of_best": cell.share_of_best,
         "run_id": cell.run_id,
+        "framework": cell.framework,
         "audit": {
             "verdict": audit.verdict,
             "summary": audit.summary,
@@ -59,7 +63,7 @@ def cell_data(cell: Cell) -> dict[str, Any]:
         }
         if audit
         else None,
-        "verification": None,
+        "verification": verification_data(cell.verification),
         "reasons": [{"code": reason.code, "message": reason.message} for reason in cell.reasons],
         "release": cell.release,
         "links": {
@@ -67,6 +71,75 @@ def cell_data(cell: Cell) -> dict[str, Any]:
             "api_run": f"{settings.SITE_URL}/api/v1{run_path}",
             "board": f"{settings.SITE_URL}/boards/{cell.deck}/{cell.gpu}/",
         },
+    }
+
+
+def verification_data(grade: VerificationView | None) -> dict[str, Any] | None:
+    """Return a grade of ours; it holds no ratio where the run's score may not be shown."""
+    if grade is None:
+        return None
+    return {
+        "verdict": grade.word,
+        "outcome": grade.outcome,
+        "tier": grade.tier,
+        "gpu": grade.gpu,
+        "at": rfc3339(grade.recorded_at),
+        "ratio": ratio_of(grade),
+        "counts": grade.counts_for_board and grade.is_current,
+    }
+
+
+def grading_data(view: GradingView) -> dict[str, Any]:
+    """Return hosts and queues."""
+    return {
+        "queues": [
+            {
+                "gpu": queue.gpu,
+                "ready_gpus": queue.ready_gpus,
+                "running": queue.running,
+                "waiting": queue.waiting,
+                "oldest_at": rfc3339(queue.oldest_at),
+            }
+            for queue in view.queues
+        ],
+        "hosts": [
+            {"name": health.host.name, "gpus": [_host_gpu_data(gpu) for gpu in health.gpus]} for health in view.hosts
+        ],
+    }
+
+
+def _host_gpu_data(health: GpuHealth) -> dict[str, Any]:
+    row, last = health.row, health.calibration
+    return {
+        "gpu": row.gpu_id,
+        "name": row.name,
+        "driver": row.driver or None,
+        "state": row.state,
+        "is_ready": health.is_ready,
+        "reason": row.reason or None,
+        "calibrated_at": rfc3339(last.recorded_at) if last else None,
+    }
+
+
+def job_data(page: JobPage) -> dict[str, Any]:
+    """Return a grade as anybody may see it: never who asked, nor what a host wrote."""
+    job = page.view.job
+    return {
+        "id": job.pk,
+        "kind": job.kind,
+        "state": job.state,
+        "tier": job.tier,
+        "gpu": job.gpu_id,
+        "run": str(job.run) if job.run else None,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "progress": job.progress or None,
+        "requested_at": rfc3339(job.requested_at),
+        "started_at": rfc3339(job.started_at),
+        "ended_at": rfc3339(job.ended_at),
+        "events": [{"kind": event.kind, "at": rfc3339(event.at)} for event in page.view.events],
+        "verification": verification_data(page.view.verification),
+        "links": {"job": f"{settings.SITE_URL}/jobs/{job.pk}/"},
     }
 
 
@@ -84,6 +157,8 @@ def run_summary_data(run: RunSummary) -> dict[str, Any]:
         "verdict": run.verdict,
         "reasons": [{"code": reason.code, "message": reason.message} for reason in run.reasons],
         "started_at": rfc3339(run.started_at),
+        "framework": run.framework,
+        "verification": verification_data(run.verification),
         "links": {"run": f"{settings.SITE_URL}/runs/{run.deck}/{run.gpu}/{run.run_id}/"},
     }
 
@@ -115,6 +190,7 @@ def run_data(view: RunView) -> dict[str, Any]:
         "usage": msgspec.to_builtins(record.usage),
         "files": msgspec.to_builtins(view.files),
         "releases": list(view.releases),
+        "verifications": [verification_data(grade) for grade in view.grades],
         "evidence": evidence,
     }
 

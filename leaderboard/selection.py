@@ -3,7 +3,8 @@
 import datetime
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,6 +12,7 @@ from grading.integrity import RULES
 from grading.problem import load_decks
 from leaderboard.eligibility import PENDING_CODES
 from leaderboard.models import Assessment, Publication, ReleasedCell, Run
+from leaderboard.models.judgement import is_eligible
 
 Status, Standing, State = ReleasedCell.Status, Assessment.Standing, Publication.State
 _ORDER = {Status.PUBLISHED: 0, Status.WITHHELD: 1, Status.FAILED: 2}
@@ -44,19 +46,42 @@ def is_publishable(run: Run, at: datetime.datetime) -> bool:
     )
 
 
+class Basis(NamedTuple):
+    """What decides whether a run's score may be shown, without the run: a list of thousands reads only this."""
+
+    state: str | None
+    standing: str
+    valid_until: datetime.datetime | None
+    blockers: Sequence[str]
+
+    def is_showable(self, at: datetime.datetime) -> bool:
+        """Tell whether a published score may still be shown: still eligible and still approved."""
+        return self.state == State.APPROVED and is_eligible(self.standing, self.valid_until, at)
+
+    def reason_codes(self, at: datetime.datetime) -> list[str]:
+        """Return why the score is withheld, as codes."""
+        if self.state == State.WITHDRAWN:
+            return [WITHDRAWN, *in_order(self.blockers)]
+        if self.state == State.REJECTED:
+            return [REJECTED, *in_order(self.blockers)]
+        has_expired = self.valid_until is not None and self.valid_until <= at
+        return in_order(self.blockers) or ([EXPIRED] if has_expired else [])
+
+
+def basis_of(run: Run) -> Basis:
+    """Return what decides on a run's score."""
+    held = run.assessment
+    return Basis(state_of(run), held.standing, held.valid_until, held.blockers)
+
+
 def is_showable(run: Run, at: datetime.datetime) -> bool:
-    """Tell whether a published run's score may still be shown: still eligible and still approved."""
-    return state_of(run) == State.APPROVED and run.assessment.is_eligible(at)
+    """Tell the same as `Basis.is_showable` of a run."""
+    return basis_of(run).is_showable(at)
 
 
 def reason_codes(run: Run, at: datetime.datetime) -> list[str]:
-    """Return why a run's score is withheld, as codes."""
-    if state_of(run) == State.WITHDRAWN:
-        return [WITHDRAWN, *in_order(run.assessment.blockers)]
-    if state_of(run) == State.REJECTED:
-        return [REJECTED, *in_order(run.assessment.blockers)]
-    until = run.assessment.valid_until
-    return in_order(run.assessment.blockers) or ([EXPIRED] if until is not None and until <= at else [])
+    """Return the same as `Basis.reason_codes` of a run."""
+    return basis_of(run).reason_codes(at)
 
 
 def in_order(codes: Iterable[str]) -> list[str]:

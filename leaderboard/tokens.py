@@ -73,7 +73,7 @@ def find_token(request: HttpRequest, at: datetime.datetime) -> ApiToken | None:
     Always hashes, looks up once and compares once, so that an unknown, an expired, a revoked and a disabled person's
     token take the same way.
     """
-    scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+    scheme, _, text = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
     if scheme.lower() != "bearer":
         return None
     digest = digest_of(text.strip()[:_MAX_LENGTH])

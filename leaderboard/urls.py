@@ -4,9 +4,22 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 
 from leaderboard.api import api
-from leaderboard.pages import about, boards, catalogue, charts, compare, files, publication, runs, service, styleguide
+from leaderboard.pages import (
+    about,
+    boards,
+    catalogue,
+    charts,
+    compare,
+    files,
+    live,
+    publication,
+    runs,
+    service,
+    styleguide,
+)
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("api/v1/", api.urls),
     path("", boards.home, name="home"),
     path("boards/<str:deck>/<str:gpu>/", boards.board, name="board"),
     path("boards/<str:deck>/<str:gpu>/card.png", charts.board_picture, name="board_card"),
@@ -19,8 +32,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
         charts.problem_chart,
         name="problem_chart",
     ),
-    path("gpus/", catalogue.gpu_list, name="gpus"),
-    path("gpus/<str:key>/", catalogue.gpu, name="gpu"),
+    path("gpus/", live.gpu_list, name="gpus"),
+    path("gpus/<str:key>/", live.gpu, name="gpu"),
+    path("jobs/<int:job>/", live.job, name="job"),
+    path("jobs/<int:job>/evidence.tar.gz", live.job_evidence, name="job_evidence"),
     path("runs/", runs.run_list, name="runs"),
     path("runs/<str:deck>/<str:gpu>/<str:run_id>/", runs.run, name="run"),
     path("runs/<str:deck>/<str:gpu>/<str:run_id>/card.png", charts.run_picture, name="run_card"),
@@ -36,8 +51,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("styleguide/", styleguide.styleguide, name="styleguide"),
     path("healthz", service.healthz, name="healthz"),
     path("robots.txt", service.robots, name="robots"),
+    path("offline/", service.offline, name="offline"),
+    path("offline.js", service.offline_worker, name="offline_worker"),
     path("review/", include("leaderboard.review.urls")),
     path("admin/", admin.site.urls),
     path("", include("leaderboard.machine_urls")),
-    path("api/v1/", api.urls),
 ]

@@ -9,8 +9,9 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
 from leaderboard import boards
 from leaderboard.api.schemas import Problem
+from leaderboard.boards.state import State
 from leaderboard.errors import ApiProblem
-from leaderboard.memory import Snapshot, read_snapshot
+from leaderboard.memory import Snapshot, find_snapshot, read_snapshot
 from leaderboard.models import Release
 
 _READ = (404, 405, 422, 429, 500, 503)
@@ -66,8 +67,10 @@ def find_release(number: int | None) -> Release | None:
 
 
 def snapshot_of(request: HttpRequest, number: int | None) -> Snapshot:
-    """Return the cells of a release in the state that the request is answered in."""
-    return read_snapshot(request.public_state, find_release(number), request.moment)  # type: ignore[attr-defined]
+    """Return the cells of a release in the state that the request is answered in; no query where they are in memory."""
+    state: State = request.public_state  # type: ignore[attr-defined]
+    held = find_snapshot(state, number or state.release)
+    return held or read_snapshot(state, find_release(number), request.moment)  # type: ignore[attr-defined]
 
 
 def pick(data: dict[str, Any], fields: Iterable[str] | None) -> bytes:

@@ -40,12 +40,17 @@ def guard(view: View, methods: Mapping[str, frozenset[str]]) -> View:
         if response.status_code == 405 or request.method == "OPTIONS":
             response["Allow"] = ", ".join(allowed)
         if request.method in _SAFE and "GET" in methods:
-            response["Access-Control-Allow-Origin"] = "*"
-            response["Access-Control-Expose-Headers"] = _EXPOSED
+            allow_reading(response)
         return response
 
     respond.csrf_exempt = True  # type: ignore[attr-defined]
     return respond
+
+
+def allow_reading(response: HttpResponseBase) -> None:
+    """Let pages of any other site read an answer."""
+    response["Access-Control-Allow-Origin"] = "*"
+    response["Access-Control-Expose-Headers"] = _EXPOSED
 
 
 def _respond(
@@ -59,7 +64,7 @@ def _respond(
         return _answer_preflight(methods)
     if method not in methods:
         raise ApiProblem("method_not_allowed", f"{method} is not possible here; {', '.join(methods)} is")
-    allowance = _spend(request, method)
+    allowance = spend(request, method)
     if allowance is not None and allowance.is_exceeded:
         problem = ApiProblem(
             "rate_limited", f"the limit of {allowance.bucket.quota} requests is used up; try again later"
@@ -68,7 +73,7 @@ def _respond(
     else:
         response = _call(request, view, methods[method], given)
     if allowance is not None:
-        allowance.write_headers(response)  # type: ignore[arg-type]
+        allowance.write_headers(response)
     return response
 
 
@@ -82,7 +87,7 @@ def _answer_preflight(methods: Mapping[str, frozenset[str]]) -> HttpResponse:
     return response
 
 
-def _spend(request: HttpRequest, method: str) -> limits.Allowance | None:
+def spend(request: HttpRequest, method: str) -> limits.Allowance | None:
     """Count the request to its token, or to its address where it has none that counts."""
     token = tokens.find_token(request, timezone.now())
     request.api_token = token  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from grading.hardware import load_gpus
 from grading.integrity import RULES
 from grading.problem import load_decks
+from grading.source.framework import FRAMEWORKS
 from leaderboard.boards.listing import CELL_SORTS, RUN_SORTS, Position
 
 MAX_PAGE = 5000
@@ -122,6 +123,7 @@ Gpu = one_of(load_gpus())
 Status = one_of(STATUSES)
 Code = one_of([*RULES, "publication.withdrawn", "waiver.expired"])
 CellSort, RunSort = one_of(sign_both(CELL_SORTS)), one_of(sign_both(RUN_SORTS))
+Framework = one_of(FRAMEWORKS)
 Severity = one_of(["block", "warn", "note"])
 Text = Annotated[
     str,
@@ -164,6 +166,8 @@ class Filters(Query):
     effort: Text | None = Field(None, description="reasoning effort; empty means the default one")
     status: Status | None = Field(None, description="what the board says")
     verdict: Text | None = Field(None, description="the audit's verdict")
+    framework: Framework | None = Field(None, description="what the source is written in, alone or beside others")
+    verified: Flag | None = Field(None, description="whether our own grade on the same GPU holds for this source")
     reason: Code | None = Field(None, description="a code among the reasons")
     since: Moment | None = Field(None, description="only runs started at this time or later; a date means 00:00 UTC")
 

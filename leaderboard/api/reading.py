@@ -25,6 +25,7 @@ from leaderboard.boards.listing import (
     sort_cells,
     sort_runs,
 )
+from leaderboard.boards.runs import summarise_all, visible_assessments
 from leaderboard.errors import ApiProblem
 from leaderboard.models import Finding, LanguageModel, Release
 
@@ -111,13 +112,13 @@ def list_runs(request: HttpRequest, query: Query[RunListQuery]) -> HttpResponse:
     now = request.moment  # type: ignore[attr-defined]
     filters = {**query.chosen(), **({"q": query.q} if query.q else {})}
     runs = select_runs(filters, now)
-    total = runs.count()
+    total = runs.count() if filters else visible_assessments().count()
     ordered = sort_runs(runs, query.sort)
     if query.cursor:
         ordered = runs_after(ordered, query.sort, query.cursor[1])
     found = list(ordered[: query.limit + 1])
     page = found[: query.limit]
-    lines = [boards.summarise(run, now, was_published=run.was_published) for run in page]  # type: ignore[attr-defined]
+    lines = summarise_all(page, now)
     following = None
     if len(found) > len(page):
         value = page[-1].shown_score if query.sort.lstrip("-") == "score" else None  # type: ignore[attr-defined]

@@ -91,6 +91,18 @@ class Reason(Strict):
     message: str
 
 
+class Verification(Strict):
+    """Our own grade of a run, made from its source on a GPU of ours."""
+
+    verdict: str = Field(description="the grader's word")
+    outcome: Literal["passed", "failed", "inconclusive"]
+    tier: Literal["quick", "full"]
+    gpu: str
+    at: str
+    ratio: float | None = Field(description="our time over the published one, geometric mean; null unless it is shown")
+    counts: bool = Field(description="made on the run's own GPU, of its present source; else it proves the answer only")
+
+
 class CellLinks(Strict):
     """Where to read more."""
 
@@ -114,8 +126,9 @@ class Cell(Strict):
     rank: tuple[int, int] | None = Field(description="best and worst place that the intervals allow")
     share_of_best: Score
     run_id: str
+    framework: str | None = Field(description="what the source is written in, such as `cuda+triton`")
     audit: AuditSummary | None
-    verification: None
+    verification: Verification | None
     reasons: list[Reason]
     release: int
     links: CellLinks
@@ -141,6 +154,8 @@ class RunLine(Strict):
     verdict: str | None
     reasons: list[Reason]
     started_at: str | None
+    framework: str | None
+    verification: Verification | None
     links: RunLinks
 
 
@@ -247,4 +262,5 @@ class Run(RunLine):
     usage: Usage
     files: list[ArchiveFile]
     releases: list[int]
+    verifications: list[Verification] = Field(description="every grade of ours, newest first")
     evidence: Evidence

@@ -9,10 +9,17 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import orjson
+from django.db.models import TextField
+from django.db.models.functions import Cast
 
 from grading.problem import Metric, load_decks
 from leaderboard import selection
+from leaderboard.boards.marks import without_numbers
 from leaderboard.boards.memo import Memo
+from leaderboard.boards.verifications import VerificationView, latest_of
 from leaderboard.models import Audit, Entrant, Release, ReleasedCell
 
 
@@ -79,6 +86,8 @@ class Cell:
     audit: AuditView | None = None
     reasons: tuple[Reason, ...] = ()
     started_at: datetime.datetime | None = None
+    framework: str | None = None
+    verification: VerificationView | None = None
 
     @property
     def is_published(self) -> bool:
@@ -105,14 +114,78 @@ def read_cells(release: Release | None, at: datetime.datetime, **columns: str) -
     return [cell for cell in cells if all(getattr(cell, name) == value for name, value in columns.items())]
 
 
+# What a cell is made of. Rows of models would take ten times as long to make, and thousands are made at once.
+_COLUMNS = (
+    "cell", "deck", "gpu", "problem__slug", "problem__title", "status", "score", "score_low", "score_high",
+    Cast("reasons", TextField()),
+    "run", "run__run_id", "run__started_at", "run__assessment__framework",
+)  # fmt: skip
+_BASIS = (
+    "run__publication__state", "run__assessment__standing", "run__assessment__valid_until",
+    Cast("run__assessment__blockers", TextField()),
+)  # fmt: skip
+_ENTRANT = (
+    "entrant__slug", "entrant__model__slug", "entrant__model__name", "entrant__model__lab", "entrant__harness",
+    "entrant__effort", "entrant__model__is_baseline",
+)  # fmt: skip
+_RUN_AT = _COLUMNS.index("run")
+_BASIS_AT, _ENTRANT_AT = len(_COLUMNS), len(_COLUMNS) + len(_BASIS)
+
+
 def _read(release: Release, at: datetime.datetime) -> list[Cell]:
-    rows = list(
-        release.cells.all()
-        .select_related("problem", "entrant__model", "run__assessment", "run__publication")
-        .defer("run__record", "run__assessment__shapes", "run__assessment__evidence")
-    )
-    audits = current_audits(row.run_id for row in rows)
-    return _rank([_cell(row, release.number, audits.get(row.run_id), at) for row in rows])
+    rows = list(release.cells.order_by("cell").values_list(*_COLUMNS, *_BASIS, *_ENTRANT))
+    known = _Known(release.number, _audit_views(release), latest_of([row[_RUN_AT] for row in rows]))
+    entrants: dict[tuple[Any, ...], EntrantView] = {}
+    cells = []
+    for row in rows:
+        named = row[_ENTRANT_AT:]
+        entrant = entrants.get(named) or entrants.setdefault(named, EntrantView(*named))
+        *held, blockers = row[_BASIS_AT:_ENTRANT_AT]
+        basis = selection.Basis(*held, _read_codes(blockers))
+        cells.append(_cell(_Row(*row[:_BASIS_AT]), basis, entrant, known, at))
+    return _rank(cells)
+
+
+def _read_codes(text: str) -> list[str]:
+    """Return a stored list of codes; most are empty and need no parser."""
+    return [] if text == "[]" else list(orjson.loads(text))
+
+
+class _Known(NamedTuple):
+    """What is read once for all cells of a release: its number, audits and grades by run."""
+
+    release: int
+    audits: Mapping[int, AuditView]
+    grades: Mapping[int, VerificationView]
+
+
+class _Row(NamedTuple):
+    """One cell of a release as it is stored, in the order of `_COLUMNS`."""
+
+    cell: str
+    deck: str
+    gpu: str
+    problem: str
+    problem_title: str
+    status: str
+    score: float | None
+    low: float | None
+    high: float | None
+    reasons: str
+    run: int
+    run_id: str
+    started_at: datetime.datetime | None
+    framework: str | None
+
+
+def _audit_views(release: Release) -> dict[int, AuditView]:
+    """Return what cells show of the current audit of each run of a release, the summary with it."""
+    rows = Audit.objects.filter(run__released_cells__release=release).order_by("ingested_at", "pk")
+    found: dict[int, AuditView] = {}
+    for run, status, *shown in rows.values_list("run", "status", "verdict", "auditor", "summary", "ingested_at"):
+        if run is not None and is_newer(status, run in found):
+            found[run] = AuditView(*shown)
+    return found
 
 
 def current_audits(runs: Iterable[int]) -> dict[int, Audit]:
@@ -120,9 +193,14 @@ def current_audits(runs: Iterable[int]) -> dict[int, Audit]:
     found: dict[int, Audit] = {}
     rows = Audit.objects.filter(run__in=list(runs)).defer("content").order_by("ingested_at", "pk")
     for row in rows:
-        if row.run_id is not None and (row.status != "unreadable" or row.run_id not in found):
+        if row.run_id is not None and is_newer(row.status, row.run_id in found):
             found[row.run_id] = row
     return found
+
+
+def is_newer(status: str, is_held: bool) -> bool:
+    """Tell whether an audit, in order of arrival, takes the place of what is held: an unreadable one never does."""
+    return status != "unreadable" or not is_held
 
 
 def entrant_view(entrant: Entrant) -> EntrantView:
@@ -133,34 +211,32 @@ def entrant_view(entrant: Entrant) -> EntrantView:
     )
 
 
-def _cell(row: ReleasedCell, number: int, audit: Audit | None, at: datetime.datetime) -> Cell:
-    is_shown = row.status == ReleasedCell.Status.PUBLISHED and selection.is_showable(row.run, at)
-    status, codes = str(row.status), list(row.reasons)
-    if row.status == ReleasedCell.Status.PUBLISHED and not is_shown:
-        status, codes = str(ReleasedCell.Status.WITHHELD), selection.reason_codes(row.run, at)
+def _cell(row: _Row, basis: selection.Basis, entrant: EntrantView, known: _Known, at: datetime.datetime) -> Cell:
+    was_published = row.status == ReleasedCell.Status.PUBLISHED
+    is_shown = was_published and basis.is_showable(at)
+    is_masked = was_published and not is_shown
+    codes = basis.reason_codes(at) if is_masked else _read_codes(row.reasons)
+    audit, grade = known.audits.get(row.run), known.grades.get(row.run)
     return Cell(
         id=row.cell,
-        deck=row.deck_id,
-        problem=row.problem.slug,
-        problem_title=row.problem.title,
-        gpu=row.gpu_id,
-        entrant=entrant_view(row.entrant),
-        status=status,
-        metric=load_decks()[row.deck_id].problems[row.problem.slug].metric,
-        run_id=row.run.run_id,
-        release=number,
+        deck=row.deck,
+        problem=row.problem,
+        problem_title=row.problem_title,
+        gpu=row.gpu,
+        entrant=entrant,
+        status=str(ReleasedCell.Status.WITHHELD) if is_masked else row.status,
+        metric=load_decks()[row.deck].problems[row.problem].metric,
+        run_id=row.run_id,
+        release=known.release,
         score=row.score if is_shown else None,
-        low=row.score_low if is_shown else None,
-        high=row.score_high if is_shown else None,
-        audit=audit_view(audit, is_summary_shown=is_shown) if audit else None,
+        low=row.low if is_shown else None,
+        high=row.high if is_shown else None,
+        audit=audit if is_shown or audit is None else replace(audit, summary=None),
         reasons=tuple(Reason(code, selection.reason_title(code)) for code in codes),
-        started_at=row.run.started_at,
+        started_at=row.started_at,
+        framework=row.framework,
+        verification=grade if is_shown else without_numbers(grade),
     )
-
-
-def audit_view(audit: Audit, *, is_summary_shown: bool) -> AuditView:
-    """Return an audit as a cell shows it."""
-    return AuditView(audit.verdict, audit.auditor, audit.summary if is_summary_shown else None, audit.ingested_at)
 
 
 def _rank(cells: list[Cell]) -> list[Cell]:

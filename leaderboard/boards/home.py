@@ -68,14 +68,15 @@ def read_home(at: datetime.datetime) -> Home:
     release = boards[0].release if boards else None
     busiest = sorted(boards, key=lambda board: -board.counts.get("published", 0))
     return Home(
-        glances=tuple(_glance(board) for board in busiest),
+        glances=tuple(glance_at(board) for board in busiest),
         counts=dict(counts),
         release=release,
         changes=count_changes(release) if release else None,
     )
 
 
-def _glance(board: Board) -> BoardGlance:
+def glance_at(board: Board) -> BoardGlance:
+    """Return a board as the front page shows it."""
     panels = tuple(Panel(problem, tuple(cells[:SHOWN]), max(0, len(cells) - SHOWN)) for problem, cells in board.leaders)
     return BoardGlance(board, leaders_of(board), panels)
 

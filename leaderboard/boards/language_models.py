@@ -8,7 +8,7 @@ from grading.hardware import load_gpus
 from grading.problem import load_decks
 from grading.record import Record, decode
 from leaderboard.boards.cells import Cell, EntrantView, current_audits, latest_release, read_cells
-from leaderboard.boards.runs import RunSummary, list_runs, summarise
+from leaderboard.boards.runs import RunSummary, list_runs, summarise_all
 from leaderboard.models import Audit, LanguageModel, Run
 
 ATTEMPTS = 100
@@ -103,7 +103,7 @@ def read_model(slug: str, at: datetime.datetime, *, is_staff: bool = False) -> M
         return None
     cells = _cells_of(slug, at)
     found = list(runs[:ATTEMPTS])
-    attempts = tuple(summarise(run, at, was_published=run.was_published) for run in found)  # type: ignore[attr-defined]
+    attempts = tuple(summarise_all(found, at))
     return ModelView(
         slug=slug,
         name=model.name,

@@ -9,6 +9,7 @@ from django.db.models import Case, F, FloatField, Q, QuerySet, When
 
 from leaderboard import selection
 from leaderboard.boards.cells import Cell
+from leaderboard.boards.marks import is_verified, with_mark
 from leaderboard.boards.runs import list_runs, shown_filter
 from leaderboard.models import Run
 
@@ -51,15 +52,18 @@ class Position:
 def filter_cells(cells: Iterable[Cell], filters: Mapping[str, Any]) -> list[Cell]:
     """Return the cells that match every filter given; a filter that is None does not count.
 
-    filters  any of the names in `_CELL_FILTERS`, reason (a code), since (a time; runs started then or later)
+    filters  any of the names in `_CELL_FILTERS`, reason (a code), framework (a word of
+             `FRAMEWORKS`), verified (true or false), since (a time; runs started then or later)
     """
     wanted = [(_CELL_FILTERS[name], filters[name]) for name in _CELL_FILTERS if filters.get(name) is not None]
-    reason, since = filters.get("reason"), filters.get("since")
+    reason, since, framework, verified = (filters.get(name) for name in ("reason", "since", "framework", "verified"))
     return [
         cell
         for cell in cells
         if all(read(cell) == value for read, value in wanted)
         and (reason is None or any(held.code == reason for held in cell.reasons))
+        and (verified is None or is_verified(cell.verification) == verified)
+        and (framework is None or framework in (cell.framework or ""))
         and (since is None or (cell.started_at is not None and cell.started_at >= since))
     ]
 
@@ -90,12 +94,15 @@ def cells_after(ordered: Sequence[Cell], sort: str, position: Position) -> list[
 def select_runs(filters: Mapping[str, Any], at: datetime.datetime) -> QuerySet[Run]:
     """Return the visible runs that match, each with `shown_score`, which is null unless the score may be shown.
 
-    filters  what `list_runs` takes, and lab, effort (also empty), reason (a finding's code), since
+    filters  what `list_runs` takes, and lab, effort (also empty), reason (a finding's code),
+             since
     """
     texts = {name: value for name, value in filters.items() if isinstance(value, str)}
     runs = list_runs(texts, at).annotate(
         shown_score=Case(When(shown_filter(at), then="assessment__score"), default=None, output_field=FloatField())
     )
+    if filters.get("verified") is not None:
+        runs = with_mark(runs, is_wanted=filters["verified"])
     for name, column in _RUN_COLUMNS.items():
         if filters.get(name) is not None:
             runs = runs.filter(**{column: filters[name]})

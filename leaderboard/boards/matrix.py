@@ -56,7 +56,7 @@ def read_board(
     if deck is None or gpu not in deck.gpus:
         return None
     release = release or latest_release()
-    return _build(deck, gpu, read_cells(release, at, deck=deck_id, gpu=gpu), release, sort)
+    return build_board(deck, gpu, read_cells(release, at, deck=deck_id, gpu=gpu), release, sort)
 
 
 def read_boards(at: datetime.datetime) -> list[Board]:
@@ -67,10 +67,11 @@ def read_boards(at: datetime.datetime) -> list[Board]:
         by_board.setdefault((cell.deck, cell.gpu), []).append(cell)
     order = [(deck.id, gpu) for deck in load_decks().values() for gpu in deck.gpus]
     known = [key for key in order if key in by_board]
-    return [_build(load_decks()[deck], gpu, by_board[deck, gpu], release, "") for deck, gpu in known]
+    return [build_board(load_decks()[deck], gpu, by_board[deck, gpu], release, "") for deck, gpu in known]
 
 
-def _build(deck: Deck, gpu: str, cells: list[Cell], release: Release | None, sort: str) -> Board:
+def build_board(deck: Deck, gpu: str, cells: list[Cell], release: Release | None, sort: str) -> Board:
+    """Return a board made of the cells given."""
     with_cells = {cell.problem for cell in cells}
     problems = tuple(p for p in deck.problems.values() if not p.retired or p.id in with_cells)
     by_entrant: dict[str, dict[str, Cell]] = {}

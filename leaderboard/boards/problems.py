@@ -96,7 +96,7 @@ def read_problem(deck_id: str, problem_id: str, at: datetime.datetime) -> Proble
         deck=deck,
         problem=problem,
         gpus=tuple((gpu, load_gpus()[gpu].name) for gpu in deck.gpus),
-        shapes=_costs(problem, deck.gpus),
+        shapes=list_costs(problem, deck.gpus),
         standings=tuple(_standings(problem, gpu, held, timings) for gpu, held in by_gpu.items() if held),
         counts=dict(Counter(cell.status for cell in cells)),
         release=release,
@@ -127,7 +127,8 @@ def _timings(release: Release | None, deck: str, problem: str) -> dict[tuple[str
     return {(gpu, run): shapes for gpu, run, shapes in rows.values_list("run__gpu", "run__run_id", "shapes")}
 
 
-def _costs(problem: Problem, gpus: list[str]) -> tuple[ShapeCost, ...]:
+def list_costs(problem: Problem, gpus: list[str]) -> tuple[ShapeCost, ...]:
+    """Return the work and the floors of each shape of a problem, the floors by GPU."""
     sticks = [yardstick(problem, gpu, load_gpus()[gpu].current) for gpu in gpus]
     rows = []
     for index, _ in enumerate(problem.shapes):

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from django.db.models import QuerySet
 
 from leaderboard.boards.memo import Memo
-from leaderboard.boards.runs import RunSummary, list_runs, page_after, run_cursor, summarise
+from leaderboard.boards.runs import RunSummary, list_runs, page_after, run_cursor, summarise_all, visible_assessments
 from leaderboard.models import Run
 
 SIZE = 50
+FILTERS = (
+    "q", "deck", "gpu", "problem", "model", "harness", "effort", "framework", "verified", "verdict", "status", "after",
+)  # fmt: skip
 _totals: Memo[int] = Memo(512)
 
 
@@ -30,7 +33,7 @@ def read_page(filters: dict[str, str], at: datetime.datetime, *, is_staff: bool 
     found = list(page_after(runs, after)[: SIZE + 1])
     shown = found[:SIZE]
     return RunPage(
-        runs=tuple(summarise(run, at, was_published=run.was_published) for run in shown),  # type: ignore[attr-defined]
+        runs=tuple(summarise_all(shown, at)),
         total=_total(runs, filters, at, is_staff=is_staff),
         following=run_cursor(shown[-1]) if len(found) > SIZE else None,
         is_first=after is None,
@@ -42,4 +45,4 @@ def _total(runs: QuerySet[Run], filters: dict[str, str], at: datetime.datetime, 
     if is_staff:
         return runs.count()
     asked = tuple(sorted((name, value) for name, value in filters.items() if value and name != "after"))
-    return _totals.get(at, asked, runs.count)
+    return _totals.get(at, asked, runs.count if asked else visible_assessments().count)

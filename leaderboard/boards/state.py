@@ -6,6 +6,9 @@ validator made from it never outlives a withdrawal, and a request that presents 
 
 import datetime
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 
@@ -49,8 +52,24 @@ class State:
     release: int | None
 
 
+_held: ContextVar[State | None] = ContextVar("held", default=None)
+
+
+@contextmanager
+def holding(state: State) -> Iterator[None]:
+    """Let everything within ask for no state again: one answer is made in one state, read before it was begun."""
+    before = _held.set(state)
+    try:
+        yield
+    finally:
+        _held.reset(before)
+
+
 def read_state(at: datetime.datetime) -> State:
     """Return the state at a moment; one small query. Read it before the rows it stands for, never after."""
+    held = _held.get()
+    if held is not None:
+        return held
     with connection.cursor() as cursor:
         cursor.execute(_QUERY, [connection.ops.adapt_datetimefield_value(at)])
         row = cursor.fetchone()

@@ -7,13 +7,16 @@ from grading.hardware import PeakTable, load_gpus
 from grading.problem import Problem
 from leaderboard.boards.problems import Standings
 from leaderboard.charts.common import Plot, Table, Tick
+from leaderboard.charts.labels import place_labels
+
+FRAME = (56.0, 12.0, 606.0, 274.0)
 
 
 @dataclass(frozen=True, slots=True)
 class RoofPoint:
     """The best published rate on one shape, in drawing units; `roof` is the ceiling above it.
 
-    text_x, text_y  where its number stands: beside, below or above by turns, since shapes often share an intensity
+    text_x, text_y  where its number stands: near its point and on no other, since shapes often share an intensity
     """
 
     number: int
@@ -106,7 +109,12 @@ def roofline_chart(problem: Problem, standing: Standings) -> RooflineChart | Non
         return None
     ridge = peak * 1e3 / bandwidth
     axes = _axes([ridge, *(x for _, x, _ in found)], [peak, *(y for _, _, y in found)])
-    points = tuple(_roof_point(index, x, y, problem, table, axes) for index, x, y in found)
+    places = [axes.place(x, y) for _, x, y in found]
+    labels = place_labels(places, [str(index + 1) for index, _, _ in found], FRAME)
+    points = tuple(
+        _roof_point(index, (x, y), label, problem, table, axes)
+        for (index, x, y), label in zip(found, labels, strict=True)
+    )
     corners = _corners(peak, bandwidth, ridge, axes)
     path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in (axes.place(*corner) for corner in corners))
     return RooflineChart(points, path, *_log_ticks(axes), _roof_summary(points, problem), corners=corners)
@@ -121,20 +129,25 @@ def _axes(intensities: list[float], rates: list[float]) -> _Axes:
 
 
 def _roof_point(
-    index: int, intensity: float, rate: float, problem: Problem, table: PeakTable, axes: _Axes
+    index: int,
+    measured: tuple[float, float],
+    text: tuple[float, float],
+    problem: Problem,
+    table: PeakTable,
+    axes: _Axes,
 ) -> RoofPoint:
+    intensity, rate = measured
     ceiling = min(table.tflops[problem.metric.dtype], intensity * (table.bandwidth_gbps or 0.0) / 1e3)
     x, y = axes.place(intensity, rate)
     label = f"{problem.shape_label(index)}: {rate:.4g} of {ceiling:.4g} TFLOPS"
-    aside_x, aside_y = ((10, 4), (-4, 20), (-18, 4), (-4, -11))[index % 4]
     return RoofPoint(
         number=index + 1,
         label=label,
         x=x,
         y=y,
         roof=axes.place(intensity, ceiling)[1],
-        text_x=x + aside_x,
-        text_y=y + aside_y,
+        text_x=text[0],
+        text_y=text[1],
         share_of_roof=rate / ceiling,
         shape=problem.shape_label(index),
         intensity=intensity,

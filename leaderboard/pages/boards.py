@@ -5,14 +5,14 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from leaderboard.boards import read_board
-from leaderboard.boards.filters import filter_board
+from leaderboard.boards.filters import BOARD_FILTERS, filter_board
 from leaderboard.boards.home import leaders_of, read_home
 from leaderboard.boards.slices import cut
 from leaderboard.boards.withheld import count_reasons
 from leaderboard.pages.public import public_page
 from leaderboard.pages.query import text_filters
 
-FILTERS = ("lab", "harness", "since", "sort", "show", "start")
+FILTERS = (*BOARD_FILTERS, "sort", "show", "start")
 
 
 @public_page
@@ -29,7 +29,8 @@ def board(request: HttpRequest, deck: str, gpu: str) -> HttpResponse:
     if found is None:
         raise Http404("no such board")
     request.latest_release = found.release
-    shown = filter_board(found, lab=filters["lab"], harness=filters["harness"], since=filters["since"])
+    chosen = {name: filters[name] for name in BOARD_FILTERS}
+    shown = filter_board(found, **chosen)
     hidden = [cell for row in found.rows for cell in row.cells if cell is not None and not cell.is_published]
     context = {
         "board": found,
@@ -39,6 +40,7 @@ def board(request: HttpRequest, deck: str, gpu: str) -> HttpResponse:
         "rivals": [row for row in shown.rows if row.published][:3],
         "reasons": count_reasons(hidden),
         "filters": filters,
+        "is_filtered": any(value for name, value in filters.items() if name != "start"),
         "has_intervals": filters["show"] == "intervals",
     }
     return render(request, "board.html", context)

@@ -1,11 +1,10 @@
-"""Models, problems and GPUs."""
+"""Models and problems."""
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
 from leaderboard.boards.baselines import list_baselines
-from leaderboard.boards.gpus import list_gpus, read_gpu
 from leaderboard.boards.language_models import list_models, read_model
 from leaderboard.boards.problems import list_problems, read_problem
 from leaderboard.boards.slices import cut
@@ -52,18 +51,3 @@ def problem(request: HttpRequest, deck: str, problem: str) -> HttpResponse:
         for standing in found.standings
     ]
     return render(request, "problem.html", {"view": found, "problem": found.problem, "sections": sections})
-
-
-@public_page
-def gpu_list(request: HttpRequest) -> HttpResponse:
-    """List the GPUs."""
-    return render(request, "gpus.html", {"gpus": list_gpus(timezone.now())})
-
-
-@public_page
-def gpu(request: HttpRequest, key: str) -> HttpResponse:
-    """Show one GPU's peak tables and boards."""
-    found = read_gpu(key, timezone.now())
-    if found is None:
-        raise Http404("no such GPU")
-    return render(request, "gpu.html", {"view": found, "gpu": found.gpu})

@@ -20,7 +20,7 @@ from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_safe
 
-from leaderboard.boards.state import State, read_state
+from leaderboard.boards.state import State, holding, read_state
 from leaderboard.conditional import add_validators, make_etag, matches, not_modified
 
 View = Callable[..., HttpResponse]
@@ -82,7 +82,8 @@ def public_page(view: View) -> View:
             return _finish(not_modified(), etag, state)
         page = memory.find(etag)
         if page is None:
-            answer = view(request, *args, **kwargs)
+            with holding(state):
+                answer = view(request, *args, **kwargs)
             if answer.status_code != 200 or answer.streaming or "Content-Disposition" in answer:
                 return answer
             page = _Page(answer.content, gzip.compress(answer.content, 5, mtime=0), answer["Content-Type"])

@@ -1,6 +1,5 @@
-"""`/styleguide/`: every small part of the pages in every state, from made-up data. It exists in debug mode only."""
+"""`/styleguide/`: every part of the pages in every state, from made-up data. It exists in debug mode only."""
 
-import datetime
 from dataclasses import replace
 from typing import Any
 
@@ -11,16 +10,21 @@ from django.views.decorators.http import require_safe
 
 from grading.problem import load_decks
 from leaderboard.boards.baselines import list_baselines
-from leaderboard.boards.cells import AuditView, Cell, EntrantView, Reason
-from leaderboard.boards.compare import Contest, sign_test
+from leaderboard.boards.cells import Cell
+from leaderboard.boards.compare import Comparison, Contest, ProblemPart, ShapeLine, Timing, sign_test
+from leaderboard.boards.files import TextFile
+from leaderboard.boards.home import glance_at
+from leaderboard.boards.language_models import ModelBoard, ModelView, Spent
+from leaderboard.boards.matrix import build_board
 from leaderboard.boards.method import list_rules
-from leaderboard.boards.problems import ShapeWinner, Standings
-from leaderboard.boards.runs import RunSummary
+from leaderboard.boards.problems import ProblemView, list_costs
 from leaderboard.boards.slices import cut
-from leaderboard.charts import frontier_chart, roofline_chart, spread_chart
+from leaderboard.boards.standing import Standing
+from leaderboard.boards.timeline import read_timeline
+from leaderboard.charts import frontier_chart, roofline_chart, shape_chart, spread_chart
+from leaderboard.pages import desk_samples, grade_samples, samples
 from leaderboard.prose import parse
 
-_AT = datetime.datetime(2026, 7, 1, 12, tzinfo=datetime.UTC)
 _PROSE = """## Heading
 
 Text with `code`, **weight** and a [link](/methodology/).
@@ -32,9 +36,6 @@ Text with `code`, **weight** and a [link](/methodology/).
 |---|---|
 | 1 | 2 |
 """
-_HELD, _FAILED = Reason("gpu.unproven", "No device name"), Reason("check.failed", "The check failed")
-_GONE = Reason("publication.withdrawn", "Withdrawn after publication")
-_REFUSED = Reason("publication.rejected", "Rejected by an approver")
 
 
 @require_safe
@@ -42,72 +43,91 @@ def styleguide(request: HttpRequest) -> HttpResponse:
     """Show the parts of the pages."""
     if not settings.DEBUG:
         raise Http404("the style guide exists in debug mode only")
-    cells = _cells()
-    standing = _standing(cells)
-    problem = load_decks()["hard"].problems["01_fp8_gemm"]
-    metric = problem.metric
-    charts = [roofline_chart(problem, standing), frontier_chart(metric, standing), spread_chart(metric, standing)]
+    cells = samples.cells()
+    return render(request, "styleguide.html", _parts(cells) | _lists(cells) | _run(cells) | _desk(cells))
+
+
+def _parts(cells: list[Cell]) -> dict[str, Any]:
+    """Return the small parts."""
+    standing, metric = samples.standing(cells), samples.problem().metric
+    made = [
+        roofline_chart(samples.problem(), standing),
+        frontier_chart(metric, standing),
+        spread_chart(metric, standing),
+    ]
     a, b, c = (cell.entrant for cell in cells[:3])
-    context: dict[str, Any] = {
+    return {
         "cells": [*cells, None],
-        "metric": problem.metric,
+        "metric": metric,
         "standing": standing,
         "baselines": list_baselines(standing),
-        "charts": [(str(number), chart) for number, chart in enumerate(charts) if chart],
+        "charts": [(str(number), chart) for number, chart in enumerate(made) if chart],
         "contests": [
             Contest(a, b, 9, 2, 1, 1.31, sign_test(9, 2), sign_test(9, 2)), Contest(a, c, 2, 2, 0, 1.0, 1.0, 1.0),
             Contest(b, c, 0, 0, 3, 1.0, None), Contest(b, a, 0, 0, 0, 1.0, None),
         ],
-        "runs": [_run(cell) for cell in cells],
-        "refused": [_run(cell) for cell in cells if not cell.is_published],
+        "runs": [samples.summary(cell) for cell in cells],
+        "refused": [samples.summary(cell) for cell in cells if not cell.is_published],
         "rules": [rule for group in list_rules() for rule in group.rules][:3],
         "blocks": parse(_PROSE),
         "part": cut(range(250), "100"),
         "counts": {"published": 12_345, "withheld": 6, "failed": 0},
         "choice": {"label": "Harness", "name": "harness", "options": (("codex", "codex"), ("claude", "claude"))},
     }  # fmt: skip
-    return render(request, "styleguide.html", context)
 
 
-def _entrant(name: str, *, lab: str = "A Lab", effort: str = "", is_baseline: bool = False) -> EntrantView:
-    return EntrantView(name.casefold(), name.casefold(), name, lab, "harness", effort, is_baseline)
-
-
-def _cells() -> list[Cell]:
-    metric = load_decks()["hard"].problems["01_fp8_gemm"].metric
-    audit = AuditView("clean", "A. Auditor", "What the auditor read.", _AT)
-    base = Cell("sample", "hard", "01_fp8_gemm", "FP8 GEMM", "H200", _entrant("Model"), "published", metric,
-                "20260701_120000_sample", 1, audit=audit, started_at=_AT)  # fmt: skip
-    shown = [
-        ("First", 0.6123, (1, 1), ""), ("Shared second", 0.5524, (2, 3), "high"), ("Also second", 0.5523, (2, 3), ""),
-        ("A model with a very long name that has to break or end somewhere", 0.0312, (5, 5), "max"),
-    ]  # fmt: skip
-    cells = [
-        replace(base, id=name, entrant=_entrant(name, effort=effort), score=score, low=score - 2e-5, high=score + 2e-5,
-                rank=rank, share_of_best=score / 0.6123, started_at=_AT + datetime.timedelta(days=day * 9))
-        for day, (name, score, rank, effort) in enumerate(shown)
-    ]  # fmt: skip
-    vendor = replace(cells[1], id="v", entrant=_entrant("vendor library", is_baseline=True), score=0.41, low=0.4099,
-                     high=0.4101, rank=(4, 4), share_of_best=0.41 / 0.6123)  # fmt: skip
-    hidden = [("withheld", _HELD, "Held"), ("failed", _FAILED, "Failing"), ("withheld", _GONE, "Gone"),
-              ("withheld", _REFUSED, "Refused")]  # fmt: skip
-    return [*cells, vendor, *(
-        replace(base, id=name, entrant=_entrant(name), status=status, reasons=(reason, _HELD), audit=None)
-        for status, reason, name in hidden
-    )]  # fmt: skip
-
-
-def _standing(cells: list[Cell]) -> Standings:
-    ranked = tuple(cell for cell in cells if cell.is_published)
-    problem = load_decks()["hard"].problems["01_fp8_gemm"]
-    winners = tuple(
-        ShapeWinner(problem.shape_label(index), ranked[0], 0.12 * (index + 1), 0.6 / (index + 1))
-        for index, _ in enumerate(problem.shapes)
+def _lists(cells: list[Cell]) -> dict[str, Any]:
+    """Return what boards, models and comparisons show."""
+    problem, deck = samples.problem(), load_decks()["hard"]
+    board = build_board(deck, "H200", cells, None, "")
+    empty = build_board(deck, "H100", [], None, "")
+    summaries = tuple(samples.summary(cell) for cell in cells)
+    spent = tuple(Spent(5025, 1_200_000, 48_000, 3.21, "What the auditor read.") for _ in summaries)
+    timings = tuple(
+        Timing(cell, 0.12 * place, 0.119 * place, 0.121 * place, 1 / place, place == 1)
+        for place, cell in enumerate(cells[:2], 1)
     )
-    others = tuple(cell for cell in cells if not cell.is_published)
-    return Standings("H200", "NVIDIA H200", 1, _AT.date(), ranked, others, winners)
+    part = ProblemPart(problem, tuple(cells[:3]), (ShapeLine("M=4096", (*timings, None)),))
+    entrants, costs = tuple(cell.entrant for cell in cells[:3]), list_costs(problem, ["H200"])
+    return {
+        "board": board,
+        "rows": cut(board.rows),
+        "glances": [glance_at(board), glance_at(empty)],
+        "model_board": ModelBoard("hard", deck.title, "H200", "NVIDIA H200", tuple(cells)),
+        "model": ModelView("model", "Model", "A Lab", False, (), {}, 1, (), summaries, len(summaries), spent),
+        "comparison": Comparison((), "hard", "H200", "", (), entrants, (part,), (), ()),
+        "problem": problem,
+        "problem_view": ProblemView(deck, problem, (("H200", "NVIDIA H200"),), costs, (), {}, None),
+    }  # fmt: skip
 
 
-def _run(cell: Cell) -> RunSummary:
-    return RunSummary(cell.deck, cell.gpu, cell.run_id, cell.problem, cell.problem_title, cell.entrant, cell.status,
-                      cell.score, cell.low, cell.high, 4, "clean", cell.reasons, cell.started_at)  # fmt: skip
+def _run(cells: list[Cell]) -> dict[str, Any]:
+    """Return what the page of a run shows."""
+    arithmetic = samples.arithmetic()
+    return {
+        "published": samples.view(cells[0]),
+        "withheld": samples.view(cells[5]),
+        "arithmetics": [samples.arithmetic(agrees=agrees) for agrees in (True, None, False)],
+        "unread": replace(arithmetic, score=None, shapes=(), reported=None, reason="no usable lines"),
+        "shape_chart": shape_chart(arithmetic),
+        "timeline": read_timeline(samples.view(cells[0])),
+        "standings": [Standing(cells[0], True, 5), Standing(cells[0], False, 5), None],
+        "paths": samples.PATHS,
+        "file": TextFile("solution.py", "d" * 64, 1200, ("import torch", "x = 1"), False, False),
+        "sources": [file for file in samples.view(cells[0]).files if file.role == "solution"],
+    }
+
+
+def _desk(cells: list[Cell]) -> dict[str, Any]:
+    """Return what the review desk shows."""
+    desks = desk_samples.desks(samples.view(cells[0]), cells[0])
+    return {
+        "desks": desks,
+        "desk": desks[0][0],
+        "places": desk_samples.places(),
+        "queue_rows": desk_samples.rows(cells),
+        "fields": desk_samples.fields(),
+        "grades": grade_samples.grades(),
+        "grading": grade_samples.grading(),
+        "job_pages": grade_samples.job_pages(),
+    }

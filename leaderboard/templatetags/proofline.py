@@ -171,6 +171,30 @@ def moment(value: datetime.datetime | None) -> str:
 
 
 @register.filter
+def moment_text(value: datetime.datetime) -> str:
+    """Return a date and time in UTC as plain text, for a title."""
+    return value.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+@register.filter
+def since(start: datetime.datetime, at: datetime.datetime) -> str:
+    """Return for how long something lasts."""
+    return duration(int((at - start).total_seconds()))
+
+
+@register.filter
+def words(text: str | None) -> str:
+    """Return a verdict's word as it is read, ``verified_numerics`` as ``verified numerics``; a dash for none."""
+    return text.replace("_", " ") if text else absent("none yet")
+
+
+@register.filter
+def outcome_state(outcome: str) -> str:
+    """Return which state's colour and sign an outcome of our own grade has."""
+    return {"passed": "published", "failed": "failed"}.get(outcome, "pending")
+
+
+@register.filter
 def rank(places: tuple[int, int] | None) -> str:
     """Return a rank range, with what a range means as its title."""
     if places is None:

@@ -71,3 +71,20 @@ function walk(event) {
 }
 
 for (const table of document.querySelectorAll("table")) table.addEventListener("keydown", walk);
+
+// Without a connection a reader sees the site's own page that says so, and no remembered number.
+navigator.serviceWorker?.register("/offline.js").catch(() => {});
+
+// A page of something that goes on is asked for again; without this file its own link does that.
+async function follow() {
+  const text = await (await fetch(location.href)).text();
+  const next = new DOMParser().parseFromString(text, "text/html").querySelector("main");
+  if (next) document.querySelector("main").replaceChildren(...next.childNodes);
+  watch();
+}
+
+function watch() {
+  if (document.querySelector("[data-live]")) setTimeout(() => follow().catch(watch), 3000);
+}
+
+watch();

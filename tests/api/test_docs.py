@@ -28,9 +28,10 @@ def test_every_example_runs(site: Site, served: str, bundle: Bundle, token_for: 
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, (code, done.stderr)
         printed.append(done.stdout)
-    cells, walked, unchanged, exported, dry, real, audited, refused = printed
+    cells, walked, verified, unchanged, exported, dry, real, audited, refused = printed
     assert '"score":' in cells
     assert walked == "5 cells of release 1\n"
+    assert '"count":0,' in verified
     assert unchanged == "304\n"
     assert exported.startswith('"id","deck"') and "cells.ndjson" in exported
     assert '"is_dry_run":true' in dry

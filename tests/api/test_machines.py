@@ -1,12 +1,16 @@
 """Feeds, badges, charts, oEmbed, sitemap, llms.txt, and pages as JSON."""
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
+from html import unescape
 
 import pytest
+from django.db import OperationalError
 from django.test import Client
+from django.urls import URLPattern, get_resolver
 
-from leaderboard import publishing
+from leaderboard import machine_urls, publishing
 from leaderboard.publishing import Act
 from leaderboard.representation import rfc3339
 from tests.api.helpers import PROBLEM, Site, body_of
@@ -93,11 +97,18 @@ def test_oembed_answers_pictures_of_this_site_only(site: Site, client: Client) -
         assert (data["type"], data["version"]) == ("photo", "1.0")
         assert data["url"] == f"{SITE}/badge/{site.cell('published')}.svg"
         assert client.get(data["url"].removeprefix(SITE)).status_code == 200
+    board = client.get("/oembed", {"url": f"{SITE}/boards/hard/H200/"}).json()
+    assert (board["url"], board["width"], board["height"]) == (f"{SITE}/boards/hard/H200/card.png", 1200, 630)
+    problem = client.get("/oembed", {"url": f"{SITE}/problems/hard/{PROBLEM.id}/"}).json()
+    assert problem["url"] == f"{SITE}/chart/hard/H200/{PROBLEM.id}.svg"
     chart = client.get("/oembed", {"url": f"{SITE}/chart/hard/H200/{PROBLEM.id}.svg"}).json()
     assert chart["width"] == 720
     for url in (
         "http://evil.example/runs/x/",
         f"{SITE}/none",
+        f"{SITE}/boards/hard/none/",
+        f"{SITE}/problems/none/none/",
+        f"{SITE}/problems/mini/none/",
         "",
         f"{SITE}/runs/{site['pending']}/",
         "http://[",
@@ -127,7 +138,8 @@ def test_llms_txt_names_addresses_that_answer(site: Site, client: Client) -> Non
 
 TWINS = [
     "/", "/boards/hard/H200/", "/models/", "/models/shown/", "/problems/", f"/problems/hard/{PROBLEM.id}/", "/gpus/",
-    "/gpus/H200/", "/runs/", "/withheld/", "/releases/", "/releases/1/", "/methodology/",
+    "/gpus/H200/", "/runs/", "/withheld/", "/releases/", "/releases/1/", "/methodology/", "/compare/", "/data/",
+    "/corrections/",
 ]  # fmt: skip
 
 
@@ -142,10 +154,56 @@ def test_every_page_has_its_data_beside_it(page: str, site: Site, client: Client
     assert again.status_code == 304
 
 
+def test_no_kind_of_page_lacks_its_data() -> None:
+    """A new page is a route that ends in a slash; what stands here has no data of its own."""
+    without = {"offline/", "styleguide/"}
+    routes = {str(item.pattern) for item in get_resolver().url_patterns if isinstance(item, URLPattern)}
+    twins = {str(item.pattern).removesuffix(".json") for item in machine_urls.urlpatterns}
+    pages = {route for route in routes if route.endswith("/")} - without
+    assert len(pages) > 14
+    assert sorted(page for page in pages if page.rstrip("/") not in twins) == []
+
+
+def test_a_comparison_has_its_data_at_its_own_address(site: Site, client: Client) -> None:
+    cells = client.get("/api/v1/cells?status=published").json()["results"]
+    first, second = (cell["entrant"]["id"] for cell in cells[:2])
+    html = client.get(f"/compare/?board=hard/H200&a={first}&b={second}").content.decode()
+    (address,) = re.findall(r'type="application/json" title="[^"]*" href="([^"]+)"', html)
+    data = client.get(unescape(address)).json()
+    assert [entrant["id"] for entrant in data["entrants"]] == [first, second]
+    assert data["contests"][0]["wins"] + data["contests"][0]["losses"] + data["contests"][0]["ties"] > 0
+
+
+@pytest.mark.parametrize("name", ["published", "withheld", "failed"])
+def test_a_page_names_the_picture_that_oembed_gives_of_it(site: Site, client: Client, name: str) -> None:
+    run = site[name]
+    for page in (f"/runs/{run}/", "/boards/hard/H200/", f"/problems/hard/{PROBLEM.id}/"):
+        (address,) = re.findall(r'json\+oembed" title="[^"]*" href="([^"]+)"', client.get(page).content.decode())
+        answer = client.get(unescape(address).removeprefix(SITE))
+        assert answer.status_code == 200, page
+        assert client.get(answer.json()["url"].removeprefix(SITE)).status_code == 200, page
+
+
 def test_a_run_has_the_same_data_beside_its_page_as_in_the_api(site: Site, client: Client) -> None:
     for name in ("published", "withheld"):
         assert client.get(f"/runs/{site[name]}.json").json() == client.get(f"/api/v1/runs/{site[name]}").json()
     assert client.get(f"/runs/{site['pending']}.json").status_code == 404
+
+
+@pytest.mark.parametrize("address", ["/runs.json", "/feed.xml", "/sitemap.xml", "/gpus.json", "/jobs/1.json"])
+def test_a_database_that_does_not_answer_is_told_as_in_the_api(
+    address: str, site: Site, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OperationalError("secret text")
+
+    monkeypatch.setattr("leaderboard.conditional.read_state", fail)
+    monkeypatch.setattr("leaderboard.twins.read_grading", fail)
+    monkeypatch.setattr("leaderboard.twins.read_job", fail)
+    answer = client.get(address)
+    assert (answer.status_code, answer["Content-Type"]) == (503, "application/problem+json")
+    assert (answer.json()["code"], answer["Retry-After"]) == ("unavailable", "30")
+    assert b"secret" not in answer.content and answer["Access-Control-Allow-Origin"] == "*"
 
 
 def test_only_get_and_head_are_possible(client: Client, db: None) -> None:

@@ -254,6 +254,28 @@ def test_filters_choose_what_the_rows_say(site: Site, client: Client) -> None:
     assert client.get(f"{CELLS}?since=2026-07-01T12:00:00Z").json()["count"] == 1
 
 
+def test_what_a_run_is_written_in_is_read_from_its_source_and_can_be_chosen(
+    site: Site, publishable: Callable[..., Run], act: Act, client: Client
+) -> None:
+    run = publishable(log=make_log(0.0513), model="mixed", solution="import torch\nimport triton\nimport helion\n")
+    publishing.approve(run, act)
+    publishing.release(act)
+    for address in (CELLS, "/api/v1/runs"):
+        found = {row["run_id"]: row["framework"] for row in client.get(address).json()["results"]}
+        assert found[run.run_id] == "triton+helion" and set(found.values()) == {"triton+helion", "pytorch"}
+        for word, size in (("triton", 1), ("helion", 1), ("pytorch", len(found) - 1), ("cuda", 0)):
+            assert client.get(address, {"framework": word}).json()["count"] == size, (address, word)
+        refused = client.get(address, {"framework": "cud"})
+        assert refused.status_code == 422 and "accepted are cuda, cutlass" in refused.json()["detail"]
+    html = client.get("/boards/hard/H200/?framework=triton").content.decode()
+    assert "mixed" in html and ">shown" not in html.partition("<tbody>")[2]
+    assert '<option value="helion">helion</option>' in html and 'value="triton" selected' in html
+    twin = client.get("/boards/hard/H200/.json?framework=triton").json()
+    assert [row["entrant"]["model"]["slug"] for row in twin["rows"]] == ["mixed"]
+    runs = client.get("/runs/?framework=helion").content.decode()
+    assert run.run_id in runs and site["published"].run_id not in runs
+
+
 def test_fields_choose_what_a_row_holds(site: Site, client: Client) -> None:
     rows = client.get(f"{CELLS}?fields=score,id").json()["results"]
     assert all(list(row) == ["score", "id"] for row in rows)

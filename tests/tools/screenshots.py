@@ -72,7 +72,7 @@ def serve() -> Iterator[str]:
     server = subprocess.Popen(command, cwd=ROOT, env=environment)
     try:
         base = f"http://127.0.0.1:{port}"
-        for _ in range(100):
+        for _ in range(600):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break

@@ -1,6 +1,6 @@
 """A small site with one run of each kind, built the way operators build it: archives, audits, decisions, releases."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,9 +12,10 @@ from django.test import Client
 from grading.problem import load_problem
 from leaderboard import publishing
 from leaderboard.ingest import Source, ingest_paths
-from leaderboard.models import Run
+from leaderboard.models import Decision, Publication, Release, ReleasedCell, Run, Waiver
 from leaderboard.publishing import Act
 from leaderboard.recompute import recompute_all
+from tests.database import forced_edits
 from tests.factories import make_audit_text, make_benchmark, write_archive
 
 PROBLEM = "07_w4a16_gemm"
@@ -88,6 +89,15 @@ def staff(db: None) -> Client:
     client = Client()
     client.force_login(User.objects.create_superuser("root", "root@example.org", "not-a-real-password"))
     return client
+
+
+@pytest.fixture
+def clean_log(transactional_db: None) -> Iterator[None]:
+    """Take away what is append-only, so that the database can be emptied after the test."""
+    yield
+    with forced_edits():
+        for model in (ReleasedCell, Release, Waiver.runs.through, Waiver, Publication, Decision):
+            model.objects.all().delete()
 
 
 class _Outside(HTMLParser):

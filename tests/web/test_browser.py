@@ -1,12 +1,10 @@
 """The public pages in a real browser: journeys, accessibility, what is requested, and how pages fit their window."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from leaderboard.models import Decision, Publication, Release, ReleasedCell, Waiver
-from tests.database import forced_edits
+from leaderboard.models import GradeJob
 from tests.web.browsing import CHROMIUM, Reader, reading
 from tests.web.conftest import PROBLEM, Add, World
 
@@ -21,17 +19,12 @@ RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 
 
 @pytest.fixture
-def clean_log(transactional_db: None) -> Iterator[None]:
-    """Take away what is append-only, so that the database can be emptied after the test."""
-    yield
-    with forced_edits():
-        for model in (ReleasedCell, Release, Waiver.runs.through, Waiver, Publication, Decision):
-            model.objects.all().delete()
-
-
-@pytest.fixture
 def site(clean_log: None, live_server: Any, world: World) -> tuple[str, World]:
     """A served site with a run of each kind."""
+    GradeJob.objects.create(
+        kind="verification", run=world.published, problem_id=world.published.problem_id, gpu_id="H200", tier="full",
+        reason="person", requested_at=world.published.ingested_at, max_attempts=3, state="queued",
+    )  # fmt: skip
     return live_server.url, world
 
 
@@ -71,6 +64,8 @@ def pages_of(world: World) -> list[str]:
         "/releases/2/",
         "/methodology/",
         "/no-such-page/",
+        "/offline/",
+        f"/jobs/{GradeJob.objects.get().pk}/",
     ]
 
 
@@ -88,8 +83,9 @@ def test_every_kind_of_page_fits_is_accessible_breaks_no_policy_and_asks_nobody_
 ) -> None:
     base, world = site
     faults: list[str] = []
+    paths = pages_of(world)
     with reading(base, width, theme) as reader:
-        for path in pages_of(world):
+        for path in paths:
             reader.said.clear()
             reader.open(path)
             faults += [f"{path} {text}" for text in reader.broken() if "404" not in text]
@@ -280,3 +276,23 @@ def test_charts_read_without_script(site: tuple[str, World]) -> None:
         assert not figure.get_by_role("button").first.is_visible()
         figure.get_by_text("Table", exact=True).click()
         assert figure.get_by_role("table").is_visible()
+
+
+def test_a_reader_without_a_connection_sees_that_and_no_remembered_score(site: tuple[str, World]) -> None:
+    base, world = site
+    with reading(base, 390, "dark") as reader:
+        tab = reader.tab
+        reader.open(page_of(world.published))
+        tab.evaluate("navigator.serviceWorker.ready.then(() => null)")
+        tab.context.set_offline(True)
+        reader.open(page_of(world.published))
+        assert tab.get_by_role("heading", level=1).inner_text() == "The boards cannot be reached"
+        assert tab.evaluate("getComputedStyle(document.querySelector('.masthead')).borderBottomStyle") == "solid"
+        assert f"{world.published.assessment.score:.4f}" not in tab.content()
+        assert (
+            tab.evaluate("caches.keys().then(async (names) => (await (await caches.open(names[0])).keys()).length)")
+            == 3
+        )
+        tab.context.set_offline(False)
+        reader.open(page_of(world.published))
+        assert tab.locator(".verdict__score").inner_text() == f"{world.published.assessment.score:.4f}"

@@ -38,15 +38,16 @@ LISTS = (
     "/methodology/",
 )
 EMPTY = ("/", "/boards/hard/H200/", "/models/", "/problems/", "/gpus/", "/runs/", "/withheld/", "/releases/")
+LIVE = ("/gpus/", "/gpus/H200/")
 BUDGETS = {
     "/": 7,
     "/boards/hard/H200/": 5,
     "/models/": 6,
-    "/models/good-model/": 11,
+    "/models/good-model/": 12,
     "/problems/": 6,
     COLUMN: 7,
-    "/gpus/": 6,
-    "/gpus/H200/": 6,
+    "/gpus/": 12,
+    "/gpus/H200/": 11,
     "/runs/": 7,
     "/compare/": 6,
     "/withheld/": 6,
@@ -235,7 +236,8 @@ def test_a_page_takes_as_many_queries_with_fifty_runs_as_with_one(
     forget()
     with django_assert_num_queries(BUDGETS[url]):
         page(stranger, url)
-    with django_assert_num_queries(1):
+    again = BUDGETS[url] - 3 if url in LIVE else 1  # nothing of a live page is remembered but its cells
+    with django_assert_num_queries(again):
         page(stranger, url)
 
 
@@ -245,7 +247,7 @@ def test_a_run_page_takes_a_fixed_number_of_queries(
     page(stranger, "/")
     for run in (world.published, world.withheld, world.failed, world.withdrawn):
         forget()
-        with django_assert_num_queries(12):
+        with django_assert_num_queries(13):
             page(stranger, url_of(run))
 
 
@@ -286,7 +288,7 @@ def test_a_reader_with_a_session_never_gets_a_remembered_page(world: World, stra
 def test_a_board_weighs_at_most_sixty_kilobytes_with_one_sheet_of_its_own(world: World, stranger: Client) -> None:
     html = page(stranger, "/boards/hard/H200/")
     assert len(gzip.compress(html.encode())) < 60_000
-    assert re.findall(r'rel="stylesheet" href="([^"]+)"', html) == ["/static/css/tokens.css", "/static/css/site.css"]
+    assert re.findall(r'rel="stylesheet" href="([^"]+)"', html) == ["/static/css/site.css"]
 
 
 def test_a_hostile_name_stays_text(world: World, stranger: Client) -> None:

@@ -189,7 +189,7 @@ def test_the_style_guide_exists_in_debug_mode_only(db: None, stranger: Client, s
     assert stranger.get("/styleguide/").status_code == 404
     settings.DEBUG = True
     html = page(stranger, "/styleguide/")
-    assert html.count("<figure") == 3 and "not a result" in html.lower()
+    assert "not a result" in html.lower()
 
 
 def test_corrections_name_what_was_taken_back_without_its_score(world: World, stranger: Client) -> None:
