@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from grading.evidence import GRADER_METHOD
 from grading.hardware import peaks_digest
 from grading.integrity.base import Context, Statement, rule
 
@@ -43,6 +44,22 @@ def check_other_problem_version(context: Context) -> Iterator[Statement]:
             f"{context.problem.version[:12]}. Grade it again.",
             "environment.json",
             data={"recorded": said, "current": context.problem.version},
+        )
+
+
+@rule("timing.other_method", "The times were taken by another method than the deck's", "block")
+def check_other_method(context: Context) -> Iterator[Statement]:
+    """The archive names how its times were taken, and it is not how this deck's are.
+
+    Our grader times the device alone, the decks a whole call from Python: the same kernel reads 6 to 20 microseconds
+    less, which is half of a short call. Example: the archive of a grade, ingested beside the runs that it verified.
+    """
+    method = environment_of(context).get("method_version")
+    if isinstance(method, str) and method.startswith(GRADER_METHOD):
+        yield Statement(
+            f"The times were taken by {method[:40]}, which times the device alone; the deck times whole calls.",
+            "environment.json",
+            data={"method": method[:40]},
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from grading.evidence import ShapeEvidence
+from grading.evidence import GRADER_METHOD, ShapeEvidence
 from grading.hardware import Gpu, peak_rate, peaks_digest
 from grading.problem import Problem
 from grading.record import model_slug
@@ -207,7 +207,7 @@ def _environment(entry: Entry) -> dict[str, Any]:
         "driver": evidence.host.get("driver"),
         "torch": evidence.host.get("torch"),
         "cuda": evidence.host.get("cuda"),
-        "method_version": f"grader-{evidence.grader_version}",
+        "method_version": f"{GRADER_METHOD}{evidence.grader_version}",
         "problem_version": evidence.problem_version,
         "reference_digest": evidence.reference_digest,
         "solution_digest": hashlib.sha256(entry.bundle.files.get("solution.py", b"")).hexdigest(),

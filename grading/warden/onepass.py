@@ -283,7 +283,6 @@ class Pass:
             "renew": step.renew,
             "noop": is_noop,
             "held": not step.as_deck,
-            "warm": step.as_deck,
             "poison": poison,
             "flush_bytes": self.job.flush_bytes,
         }

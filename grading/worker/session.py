@@ -48,7 +48,7 @@ class Session:
         self._inputs: list[list[Tensor]] = []
         self._outputs: list[Tensor] = []
         self._blanks: list[Tensor] = []
-        self._scrap = torch.zeros(1, device=device)
+        self._flush: Tensor | None = None
         self._states: dict[str, Tensor] = {}
         self._timer: Callable[[], Any] = perf_counter_ns
 
@@ -104,18 +104,16 @@ class Session:
         if message["bump"]:
             for tensor in self._inputs[slot]:
                 _zero(tensor[:0])
-        if message["warm"]:
-            self._warm_up(slot)
         spare = self._poison_spare(int(message["poison"]))
         if self._device != "cpu":
             _synchronize()
         inputs, bell, blank = self._inputs[slot], self._bell, self._blanks if message["noop"] else None
-        is_held = bool(message["held"])
+        is_held, flush_bytes = bool(message["held"]), int(message["flush_bytes"])
         self._channel.send({"event": "armed", "number": number})
         del spare
         bell.wait(GO, number, monotonic() + float(message["seconds"]))
         if not is_held:
-            self._wake_device()
+            self._do_as_a_deck(slot, flush_bytes)
         claim_ns, fault = self._run(inputs, blank)
         bell.ring(DONE, number)
         return {"event": "called", "number": number, "claim_ns": claim_ns, "fault": fault}
@@ -144,19 +142,20 @@ class Session:
             block.view(torch.uint8).fill_(byte) if block.dim() else block.fill_(0)
         return blocks
 
-    def _warm_up(self, slot: int) -> None:
-        """Call the model once on what another address holds, unjudged: a deck's timed call follows upon another call.
+    def _do_as_a_deck(self, slot: int, flush_bytes: int) -> None:
+        """Do what precedes a timed call in a deck: another call, a flush, a wait until the device is idle.
 
-        Without it the host's caches are cold, and its part of the call takes up to twice as long.
+        The other call, on what another address holds, is not judged; it warms the host's caches, which go cold within a
+        millisecond where other machines share its cores. The flush is this process's own: the time is evidence only.
         """
+        if self._device == "cpu":
+            return
         with contextlib.suppress(Exception), torch.no_grad():
             self._model(*self._inputs[(slot + 1) % len(self._inputs)])
-
-    def _wake_device(self) -> None:
-        """Make this process's context the running one and wait until it is idle, as it is when a deck times a call."""
-        if self._device != "cpu":
-            _zero(self._scrap)
-            _synchronize()
+        if self._flush is None or self._flush.numel() != flush_bytes:
+            self._flush = torch.empty(flush_bytes, dtype=torch.uint8, device=self._device)
+        _zero(self._flush)
+        _synchronize()
 
     def _run(self, inputs: list["Tensor"], blank: "list[Tensor] | None") -> tuple[int, dict[str, str] | None]:
         try:

@@ -179,6 +179,7 @@ SPEAKS = [
     ("regrade.incomplete", "after the archive came", lambda: regraded(at="2026-07-02T12:06:00+00:00")),
     ("regrade.incomplete", "no time", lambda: regraded(at="yesterday")),
     ("regrade.incomplete", "a log of the day before", lambda: regraded()),
+    ("timing.other_method", "a grade's own times", lambda: environment(method_version="grader-1")),
     ("run.other_problem_version", "an older one", lambda: recorded(problem_version="0" * 64)),
     ("run.other_board", "graded as SXM", lambda: environment(gpu="H100_SXM")),
     (
@@ -274,6 +275,8 @@ SILENT = [
     ("regrade.mixed_passes", "both passes alike", lambda: regraded(score=OWN, contended_score_text=OWN)),
     ("regrade.incomplete", "whole, with a log without events", lambda: regraded(make_benchmark(W4, with_events=False))),
     ("regrade.incomplete", "whole, with its own log", lambda: regraded(dated_log("2026-07-02T11:59"))),
+    ("timing.other_method", "the deck's method", lambda: environment(method_version="1")),
+    ("timing.other_method", "an archive that names none", lambda: environment(gpu="H200")),
     ("run.other_problem_version", "today's", lambda: recorded(problem_version=W4.version)),
     ("run.other_problem_version", "an archive that names none", lambda: recorded()),
     ("run.other_board", "its own board", lambda: environment(gpu="H200")),
