@@ -5,6 +5,7 @@ import hashlib
 import zlib
 from typing import Any
 
+from grading.problem import load_decks
 from leaderboard.models import Blob, GradeEvent, GradeJob, Host, HostGpu, Revision, Run, Verification
 
 AT = datetime.datetime(2026, 7, 2, 9, 30, tzinfo=datetime.UTC)
@@ -17,7 +18,7 @@ def make_gpu(key: str = "H200", host: str = "alpha", **fields: Any) -> HostGpu:
     return HostGpu.objects.get_or_create(host=owner, uuid=f"GPU-{host}-{key}", defaults=values)[0]
 
 
-def make_job(run: Run, gpu: str | None = None, **fields: Any) -> GradeJob:
+def make_job(run: Run, gpu: str | None = None, /, **fields: Any) -> GradeJob:
     """Return a job about a run that waits, unless its fields say otherwise."""
     values = {
         "kind": "verification", "run": run, "problem_id": run.problem_id, "gpu_id": gpu or run.gpu_id, "tier": "full",
@@ -35,6 +36,7 @@ def make_grade(run: Run, gpu: str | None = None, factor: float = 1.01, **fields:
     job = make_job(run, gpu, **ended)
     GradeEvent.objects.create(job=job, at=AT, kind="recorded", text="the-words-of-a-host", host_gpu=holder)
     times = [shape["ms"][0] for shape in run.assessment.shapes]
+    problem = load_decks()[run.deck_id].problems[run.problem.slug]
     content = f"evidence of {run} {times}".encode()
     digest = hashlib.sha256(content).hexdigest()
     Blob.objects.get_or_create(digest=digest, defaults={"size_bytes": len(content), "content": zlib.compress(content)})
@@ -43,8 +45,8 @@ def make_grade(run: Run, gpu: str | None = None, factor: float = 1.01, **fields:
         "run": run, "job": job, "host_gpu": holder, "gpu_id": holder.gpu_id, "gpu_uuid": holder.uuid, "tier": "full",
         "word": "verified", "outcome": "passed", "counts_for_board": counts, "fired": [], "isolation": "A",
         "shapes": [
-            {"shape": shape["label"], "ms": ms * factor, "published_ms": ms, "ratio": factor}
-            for shape, ms in zip(run.assessment.shapes, times, strict=True)
+            {"shape": sizes, "ms": ms * factor, "published_ms": ms, "ratio": factor}
+            for sizes, ms in zip(problem.shapes, times, strict=True)
         ],
         "solution_digest": run.solution_digest, "problem_version": run.assessment.problem_version,
         "rules_version": "1", "grader_version": "1", "evidence_digest": digest, "recorded_at": AT, **fields,

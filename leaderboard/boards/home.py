@@ -54,6 +54,11 @@ class Home:
     changes: ChangeCounts | None
 
     @property
+    def verified(self) -> int:
+        """The number of published cells that we measured again."""
+        return sum(glance.board.verified for glance in self.glances)
+
+    @property
     def total(self) -> int:
         """The number of cells that anything is said about."""
         return sum(self.counts.values())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from grading.hardware import load_gpus
 from grading.problem import Deck, Problem, load_decks
 from leaderboard.boards.cells import Cell, EntrantView, latest_release, read_cells
+from leaderboard.boards.marks import is_verified
 from leaderboard.models import Release
 
 
@@ -31,6 +32,7 @@ class Board:
     rows: tuple[BoardRow, ...]
     counts: dict[str, int]
     release: Release | None
+    verified: int = 0
 
     @property
     def leaders(self) -> list[tuple[Problem, list[Cell]]]:
@@ -92,6 +94,7 @@ def build_board(deck: Deck, gpu: str, cells: list[Cell], release: Release | None
         rows=tuple(rows),
         counts=dict(Counter(cell.status for cell in cells)),
         release=release,
+        verified=sum(1 for cell in cells if cell.is_published and is_verified(cell.verification)),
     )
 
 

@@ -1,9 +1,11 @@
-"""What happened to a run, in order of time: started, audited, decided, released."""
+"""What happened to a run, in order of time: started, timed again, audited, graded by us, decided."""
 
 import datetime
 from dataclasses import dataclass
 
+from grading.moments import parse_time
 from leaderboard.boards.runs import RunView
+from leaderboard.boards.verifications import VerificationView
 from leaderboard.models import Decision
 
 _WORDS = {
@@ -32,7 +34,9 @@ def read_timeline(view: RunView) -> tuple[Event, ...]:
     events = [
         *([Event(view.record.started_at, "Run started")] if view.record.started_at else []),
         *([Event(view.record.finished_at, "Run finished")] if view.record.finished_at else []),
+        *_regraded(view),
         *(Event(row.ingested_at, f"Audit received: {row.verdict}", row.auditor) for row, _ in view.audits),
+        *(_graded(grade) for grade in view.grades),
         *(_decided(row) for row in view.decisions),
         *(
             Event(row.decision.at, f"{_WORDS[Decision.Kind(row.decision.kind)]}: {row.code}", str(row.decision.actor),
@@ -41,6 +45,18 @@ def read_timeline(view: RunView) -> tuple[Event, ...]:
         ),
     ]  # fmt: skip
     return tuple(sorted(events, key=_order))
+
+
+def _regraded(view: RunView) -> list[Event]:
+    regrade = view.record.regrade
+    if regrade is None:
+        return []
+    return [Event(parse_time(regrade.at or ""), f"Timed again by its archive: {regrade.mode or 'mode not recorded'}")]
+
+
+def _graded(grade: VerificationView) -> Event:
+    words = grade.word.replace("_", " ")
+    return Event(grade.recorded_at, f"Graded by us on {grade.gpu}, tier {grade.tier}: {words}")
 
 
 def _decided(row: Decision) -> Event:

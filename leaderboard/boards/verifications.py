@@ -1,13 +1,15 @@
 """Our own grades, the hosts that make them and the jobs that wait, as the pages and the API show them."""
 
 import datetime
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from django.conf import settings
 from django.db.models import Count, Min, Q, QuerySet
 
+from grading.cpushapes import shapes_for
 from grading.problem import load_decks
 from leaderboard import jobs
 from leaderboard.models import Calibration, GradeEvent, GradeJob, Host, HostGpu, HostState, Verification
@@ -87,6 +89,20 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
+class CalibratedShape:
+    """One shape of a calibration: its sizes, its time and the record's in milliseconds."""
+
+    sizes: str
+    ms: float | None
+    record_ms: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Our time over the record's."""
+        return self.ms / self.record_ms if self.ms and self.record_ms else None
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A job with everything that happened to it, and what came of it."""
 
@@ -94,6 +110,7 @@ class JobView:
     events: tuple[GradeEvent, ...]
     verification: VerificationView | None
     calibration: Calibration | None
+    calibrated: tuple[CalibratedShape, ...] = ()
 
 
 def latest_of(runs: Collection[int]) -> dict[int, VerificationView]:
@@ -125,10 +142,15 @@ def _views(rows: QuerySet[Verification]) -> Iterator[VerificationView]:
             counts_for_board=row.counts_for_board,
             is_current=is_current,
             recorded_at=row.recorded_at,
-            shapes=row.shapes,
+            shapes=[shape | {"shape": size_text(shape["shape"])} for shape in row.shapes],
             fired=row.fired,
             evidence_digest=row.evidence_digest,
         )
+
+
+def size_text(sizes: Mapping[str, float]) -> str:
+    """Return a shape's sizes as the logs write them."""
+    return " ".join(f"{name}={value:g}" for name, value in sizes.items())
 
 
 def hosts(at: datetime.datetime, gpu: str | None = None) -> list[HostHealth]:
@@ -196,4 +218,14 @@ def job_view(pk: int) -> JobView | None:
     events = tuple(GradeEvent.objects.filter(job=job).select_related("host_gpu__host"))
     verification = next(iter(_views(Verification.objects.filter(job=job))), None)
     calibration = Calibration.objects.filter(job=job).first() if job.kind == GradeJob.Kind.CALIBRATION else None
-    return JobView(job, events, verification, calibration)
+    return JobView(job, events, verification, calibration, _calibrated(job, calibration) if calibration else ())
+
+
+def _calibrated(job: GradeJob, taken: Calibration) -> tuple[CalibratedShape, ...]:
+    """Return the shapes of a calibration beside those of the record that its GPU key has now."""
+    problem = load_decks()[job.problem.deck_id].problems[job.problem.slug]
+    sizes = shapes_for(problem, "cpu" if job.gpu_id == "CPU" else "cuda")
+    held = Calibration.objects.filter(gpu=job.gpu_id, problem=job.problem_id, is_record=True).order_by("-pk").first()
+    found, record = taken.figures["shapes_ms"], held.figures["shapes_ms"] if held is not None else []
+    pairs = zip_longest(sizes, found, record[: len(found)])
+    return tuple(CalibratedShape(size_text(size or {}), ms, record_ms) for size, ms, record_ms in pairs)

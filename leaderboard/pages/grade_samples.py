@@ -3,8 +3,8 @@
 import datetime
 
 from leaderboard.boards.grading import GradingView, JobPage
-from leaderboard.boards.verifications import GpuHealth, HostHealth, JobView, Queue, VerificationView
-from leaderboard.models import Calibration, GradeEvent, GradeJob, Host, HostGpu, HostState
+from leaderboard.boards.verifications import CalibratedShape, GpuHealth, HostHealth, JobView, Queue, VerificationView
+from leaderboard.models import Calibration, GradeEvent, GradeJob, Host, HostGpu, HostState, Problem
 from leaderboard.pages.samples import AT
 
 _SHAPES = [
@@ -52,8 +52,21 @@ def _gpu(
 
 def _job(state: str) -> GradeJob:
     progress = {"step": "timing", "shape": 2, "percent": 40}
+    problem = Problem(deck_id="hard", slug="01_fp8_gemm")
     return GradeJob(pk=7, kind="verification", gpu_id="H200", tier="full", reason="person", requested_at=AT,
-                    state=state, attempt=1, max_attempts=3, progress=progress, cause="")  # fmt: skip
+                    problem=problem, state=state, attempt=1, max_attempts=3, progress=progress, cause="")  # fmt: skip
+
+
+def calibrations() -> list[tuple[GradeJob, Calibration, tuple[CalibratedShape, ...]]]:
+    """Return the first calibration of a key, one that was accepted, and one that was refused."""
+    shapes = (CalibratedShape("M=4096", 0.0812, 0.081), CalibratedShape("M=33", 0.0131, None))
+    figures = {"shapes_ms": [0.0812, 0.0131], "yardstick_ms": 0.2921}
+    kinds = ((None, True, ""), (1.0025, True, ""), (1.031, False, "3.1 % off the record of H200"))
+    return [
+        (_job("recorded"), Calibration(word="verified", figures=figures, ratio=ratio, is_accepted=is_accepted,
+                                       reason=reason, recorded_at=AT, evidence_digest="e" * 64), shapes)
+        for ratio, is_accepted, reason in kinds
+    ]  # fmt: skip
 
 
 def job_pages() -> list[JobPage]:

@@ -130,4 +130,5 @@ def _desk(cells: list[Cell]) -> dict[str, Any]:
         "grades": grade_samples.grades(),
         "grading": grade_samples.grading(),
         "job_pages": grade_samples.job_pages(),
+        "calibrations": grade_samples.calibrations(),
     }

@@ -162,12 +162,13 @@ def day(moment: datetime.datetime | datetime.date | None) -> str:
 
 
 @register.filter
-def moment(value: datetime.datetime | None) -> str:
-    """Return a date and time in UTC as a ``time`` element."""
+def moment(value: datetime.datetime | None, precision: str = "minutes") -> str:
+    """Return a date and time in UTC as a ``time`` element, to the minute or, with ``seconds``, to the second."""
     if value is None:
         return absent("time not recorded")
     utc = value.astimezone(datetime.UTC)
-    return format_html('<time datetime="{}">{} UTC</time>', utc.isoformat(), utc.strftime("%Y-%m-%d %H:%M"))
+    form = "%Y-%m-%d %H:%M:%S" if precision == "seconds" else "%Y-%m-%d %H:%M"
+    return format_html('<time datetime="{}">{} UTC</time>', utc.isoformat(), utc.strftime(form))
 
 
 @register.filter

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 from django.test import Client
 
-from leaderboard.models import GradeJob
+from leaderboard.models import Calibration, GradeJob
 from tests.database import make_user
-from tests.grades import make_gpu, make_grade, make_job
+from tests.grades import AT, make_gpu, make_grade, make_job
 from tests.web.conftest import World
 from tests.web.test_pages import page, url_of
 
@@ -48,8 +48,31 @@ def test_a_run_shows_each_grade_with_its_times_and_evidence(world: World, strang
     grade = make_grade(world.published, factor=1.0234)
     html = page(stranger, url_of(world.published))
     assert "verified" in html and "1.02" in html and f"/jobs/{grade.job_id}/evidence.tar.gz" in html
+    assert "Graded by us on H200, tier full: verified" in html
+    assert "M=1 N=" in html.partition('id="verification"')[2], "sizes stand as the logs write them"
     answer = stranger.get(f"/jobs/{grade.job_id}/evidence.tar.gz")
     assert answer.content.startswith(b"evidence of") and "attachment" in answer["Content-Disposition"]
+
+
+def test_a_board_counts_what_was_measured_again(world: World, stranger: Client) -> None:
+    assert "<b>0</b>" in page(stranger, BOARD).partition("failed</span>")[2].partition("verified by us")[0]
+    make_grade(world.published)
+    for url in (BOARD, "/"):
+        assert "<b>1</b>" in page(stranger, url).partition("failed</span>")[2].partition("verified by us")[0]
+
+
+def test_a_calibration_shows_every_shape_beside_the_record(world: World, stranger: Client) -> None:
+    gpu, problem = make_gpu(), world.published.problem
+    ended = {"state": "recorded", "ended_at": AT, "leased_at": AT, "holder": gpu, "attempt": 1, "token": 1}
+    job = make_job(world.published, kind="calibration", reason="calibration", run=None, target=gpu, **ended)
+    fields = {"host_gpu": gpu, "gpu_id": "H200", "problem": problem, "word": "verified", "is_accepted": True}
+    times = {"shapes_ms": [0.2, 0.2, 0.2, 0.2, 0.2], "yardstick_ms": 0.29}
+    common = {"evidence_digest": "e" * 64, "recorded_at": AT}
+    Calibration.objects.create(**fields, **common, figures=times, is_record=True, accepted_by=make_user("keeper"))
+    slower = times | {"shapes_ms": [0.25, 0.2, 0.2, 0.2, None]}
+    Calibration.objects.create(**fields, **common, job=job, figures=slower, ratio=1.018)
+    html = page(stranger, f"/jobs/{job.pk}/").partition('id="calibration"')[2]
+    assert "1.018 of the record" in html and "1.250" in html and "0.2900" in html
 
 
 @pytest.mark.parametrize("name", ["withheld", "failed", "withdrawn"])
