@@ -8,13 +8,21 @@ from collections.abc import Iterator
 from grading.integrity.base import Context, Statement, Verification, range_data, range_text, rule
 
 _SLOWER = 0.15
+_PASSES_TO_LIFT = 2
 
 
 def _latest(context: Context) -> Verification | None:
-    """Return the newest grade that came to a verdict and is about this source and this version of the problem."""
+    """Return the grade that counts: the newest that came to a verdict about this source and version of the problem.
+
+    A failure that two grades agree on outlives one that passes: a race loses its luck only now and then.
+    """
     own = next((entry.digest for entry in context.record.files if entry.role == "solution"), None)
     fresh = [item for item in context.verifications if not _is_stale(item, own, context.problem.version)]
-    return next((item for item in reversed(fresh) if item.outcome != "inconclusive"), None)
+    said = [item for item in fresh if item.outcome != "inconclusive"]
+    failures = [place for place, item in enumerate(said) if item.outcome == "failed" and item.is_confirmed]
+    if failures and len(said) - 1 - failures[-1] < _PASSES_TO_LIFT:
+        return said[failures[-1]]
+    return said[-1] if said else None
 
 
 def _is_stale(item: Verification, own: str | None, version: str) -> bool:
@@ -25,9 +33,10 @@ def _is_stale(item: Verification, own: str | None, version: str) -> bool:
 
 @rule("verification.failed", "Our own grade found the source incorrect", "block", is_waivable=False)
 def check_failed(context: Context) -> Iterator[Statement]:
-    """The newest conclusive grade of this source on our machine failed, and another one before it agrees.
+    """A grade of this source on our machine failed, and another one agrees.
 
-    Example: an answer that stayed the same when the input was overwritten. What failed is said, never why.
+    Two later grades that pass lift it; one does not, since a race fails only now and then. Example: an answer that
+    stayed the same when the input was overwritten. What failed is said, never why.
     """
     latest = _latest(context)
     if latest is not None and latest.outcome == "failed" and latest.is_confirmed:

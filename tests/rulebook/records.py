@@ -85,6 +85,10 @@ def ended(hour: int, log: str) -> Context:
     return make_context(msgspec.structs.replace(context.record, finished_at=AT.replace(hour=hour)))
 
 
+def graded(*outcomes: str) -> Context:
+    return make_context(verifications=tuple(Verification(outcome, exact(OWN)) for outcome in outcomes))
+
+
 def verified_source(outcome: str, digest: str) -> Context:
     record = make_record(
         files=(ArchiveFile("solution.py", "1" * 64, 9, "solution"), ArchiveFile("x", "3" * 64, 9, "other"))
@@ -206,6 +210,7 @@ SPEAKS = [
     ("run.impossible_usage", "a million tokens in ten seconds", lambda: usage(output_tokens=1_000_000)),
     ("run.impossible_usage", "a hundred dollars in ten seconds", lambda: usage(cost_usd=100.0)),
     ("verification.failed", "our grade failed", lambda: verified("failed", reason="stale answer")),
+    ("verification.failed", "one lucky grade after it", lambda: graded("failed", "passed")),
     ("verification.unconfirmed", "a first grade failed", lambda: verified("failed", is_confirmed=False)),
     ("verification.slower", "half as fast", lambda: verified("passed", float(OWN) / 2)),
     ("verification.stale", "another problem version", lambda: verified("passed", 0.5, problem_version="0")),
@@ -227,6 +232,7 @@ SPEAKS += [
 SILENT = [
     ("regrade.incomplete", "after the run ended", lambda: ended(11, make_benchmark(W4, with_events=False))),
     ("verification.stale", "this very source", lambda: verified_source("passed", "1" * 64)),
+    ("verification.failed", "two good grades after it", lambda: graded("failed", "passed", "passed")),
     ("verification.failed", "a first grade only", lambda: verified("failed", is_confirmed=False)),
     ("verification.unconfirmed", "a second grade agrees", lambda: verified("failed")),
     ("verification.slower", "milliseconds, and fewer of them", lambda: verified_ms(0.001)),
