@@ -23,6 +23,7 @@ _PUBLISHED = ReleasedCell.objects.filter(run=OuterRef("pk"), status=ReleasedCell
 _HELD = (Assessment.Standing.BLOCKED, Assessment.Standing.FAILED)
 _STATUSES = ("published", "withheld", "failed", "pending")
 _AUDIT_DECODER = msgspec.json.Decoder(AuditRecord)
+_MOST_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class RunView:
     releases: tuple[int, ...]
     is_published: bool
     grades: tuple[VerificationView, ...] = ()
+    attempts: tuple[tuple[str, datetime.datetime | None], ...] = ()
 
     @property
     def files(self) -> tuple[ArchiveFile, ...]:
@@ -238,7 +240,17 @@ def read_run(deck: str, gpu: str, run_id: str, at: datetime.datetime, *, is_staf
         releases=tuple(sorted(releases)),
         is_published=summary.score is not None,
         grades=tuple(grades) if summary.score is not None or is_staff else without_any_numbers(grades),
+        attempts=_other_attempts(run, at, is_staff=is_staff),
     )
+
+
+def _other_attempts(
+    run: Run, at: datetime.datetime, *, is_staff: bool
+) -> tuple[tuple[str, datetime.datetime | None], ...]:
+    """Return run id and start of what the same entrant did on this problem and GPU besides, newest first."""
+    same = visible_runs(at, is_staff=is_staff).filter(entrant=run.entrant, problem=run.problem, gpu=run.gpu_id)
+    found = same.exclude(pk=run.pk).order_by("-started_at", "-pk").values_list("run_id", "started_at")
+    return tuple(found[:_MOST_ATTEMPTS])
 
 
 def read_file(view: RunView, path: str) -> bytes | None:

@@ -20,13 +20,17 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One entry of a timeline. `text` is what a person wrote and may hold numbers of the run."""
+    """One entry of a timeline. `text` is what a person wrote and may hold numbers of the run.
+
+    run_id  another run of this board that the entry is about
+    """
 
     at: datetime.datetime | None
     title: str
     who: str | None = None
     text: str = ""
     decision: int | None = None
+    run_id: str = ""
 
 
 def read_timeline(view: RunView) -> tuple[Event, ...]:
@@ -34,6 +38,7 @@ def read_timeline(view: RunView) -> tuple[Event, ...]:
     events = [
         *([Event(view.record.started_at, "Run started")] if view.record.started_at else []),
         *([Event(view.record.finished_at, "Run finished")] if view.record.finished_at else []),
+        *(Event(started, "Another attempt of the same entrant", run_id=run_id) for run_id, started in view.attempts),
         *_regraded(view),
         *(Event(row.ingested_at, f"Audit received: {row.verdict}", row.auditor) for row, _ in view.audits),
         *(_graded(grade) for grade in view.grades),

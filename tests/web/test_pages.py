@@ -247,8 +247,20 @@ def test_a_run_page_takes_a_fixed_number_of_queries(
     page(stranger, "/")
     for run in (world.published, world.withheld, world.failed, world.withdrawn):
         forget()
-        with django_assert_num_queries(13):
+        with django_assert_num_queries(14):
             page(stranger, url_of(run))
+
+
+def test_a_run_names_the_other_attempts_of_its_entrant_that_a_reader_may_know_of(
+    world: World, stranger: Client, add: Callable, act: Act
+) -> None:
+    other = add("good-model", [0.0411, 0.0422, 0.0433, 0.0444, 0.0455], stamp="20260702_120000")
+    assert other.entrant == world.published.entrant and other.run_id not in page(stranger, url_of(world.published))
+    publishing.approve(other, act)
+    publishing.release(act)
+    forget()
+    html = page(stranger, url_of(world.published)).partition('id="timeline"')[2]
+    assert "Another attempt of the same entrant" in html and f'href="{url_of(other)}"' in html
 
 
 @pytest.mark.parametrize("url", LISTS)
