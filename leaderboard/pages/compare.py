@@ -1,5 +1,7 @@
 """Entrants side by side."""
 
+from urllib.parse import urlencode
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -19,4 +21,9 @@ def compare(request: HttpRequest) -> HttpResponse:
     slots = [
         (slot, filters[slot], label) for slot, label in zip(SLOTS, ("First", "Second", "Third", "Fourth"), strict=True)
     ]
-    return render(request, "compare.html", {"view": view, "slots": slots})
+    # The twin's address is made of what takes part: what else was asked for is not repeated.
+    shown = [
+        ("board", f"{view.deck}/{view.gpu}"),
+        *((slot, row.slug) for slot, row in zip(SLOTS, view.entrants, strict=False)),
+    ]
+    return render(request, "compare.html", {"view": view, "slots": slots, "query": urlencode(shown)})

@@ -101,7 +101,7 @@ def test_the_reproduce_section_names_command_and_digests(world: World, stranger:
     run = world.published
     html = page(stranger, url_of(run))
     assert f"python manage.py explain {run}" in html
-    assert f"python manage.py grade hard/{PROBLEM} --solution solution --device cuda:0 --gpu H200" in html
+    assert f"python manage.py grade hard/{PROBLEM} --archive {run} --device cuda:0 --gpu H200" in html
     assert run.assessment.problem_version in html and run.solution_digest in html
     assert "manage.py grade" not in page(stranger, url_of(world.withheld))
 
