@@ -13,10 +13,11 @@ import msgspec
 
 from grading.cpushapes import shapes_for
 from grading.evidence import EVIDENCE_SCHEMA, Evidence
-from grading.hardware import Gpu, peak_rate
+from grading.hardware import Gpu
 from grading.problem import Problem
 from grading.verdict import Verdict, judge
 from grading.verdict_timing import summarise
+from grading.yardstick import mean_share, shares_of_peak
 
 _PASSES = {"quick": 1, "full": 2}
 _JUDGED = ("verified", "verified_note", "not_reproduced")
@@ -101,19 +102,10 @@ def read_times(evidence: Evidence) -> Times:
 
 def score_of(times: Times, question: Question, verdict: Verdict) -> float | None:
     """Return the problem's metric from a grade's times, or None where it proves none."""
-    problem, metric = question.problem, question.problem.metric
-    if question.is_processor or verdict.word not in _JUDGED or metric.kind != "peak_fraction":
+    if question.is_processor or verdict.word not in _JUDGED:
         return None
-    peak = peak_rate(question.gpu.current, metric.regime, metric.dtype)
-    if peak is None or len(times.shapes_ms) != len(problem.shapes):
-        return None
-    logs = []
-    for shape, ms in zip(problem.shapes, times.shapes_ms, strict=True):
-        if ms is None or not ms > 0:
-            return None
-        work = problem.flops(shape) / 1e9 if metric.regime == "compute" else problem.bytes(shape) / 1e6
-        logs.append(math.log(max(work / ms / peak, metric.clamp)))
-    return math.exp(sum(logs) / len(logs))
+    shares = shares_of_peak(question.problem, question.gpu, times.shapes_ms)
+    return None if shares is None else mean_share(question.problem, shares)
 
 
 def departure(times: Times, record: Times) -> float | None:

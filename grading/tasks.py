@@ -69,6 +69,23 @@ def make_app(name: str, broker: str) -> Celery:
     return app
 
 
+def run_worker(app: Celery, queues: list[str], concurrency: int, name: str | None = None) -> int:
+    """Consume some queues in threads, without talk among workers, until told to stop; return the exit status."""
+    worker = app.Worker(
+        hostname=name,
+        queues=queues,
+        pool="threads",
+        concurrency=concurrency,
+        loglevel="WARNING",
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+        quiet=True,
+    )
+    worker.start()
+    return int(worker.exitcode or 0)
+
+
 def _transport_options(broker: str) -> dict[str, Any]:
     """Return what the broker's transport is told.
 

@@ -7,10 +7,12 @@ bandwidth, operations at the peak of the declared dtype, whichever takes longer)
 Source: docs/method.md "Roofline" and "Floors".
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grading.formulas import evaluate
-from grading.hardware import PeakTable, peak_rate
+from grading.hardware import Gpu, PeakTable, peak_rate
 from grading.problem import Problem, Shape
 
 
@@ -44,6 +46,28 @@ def yardstick(problem: Problem, gpu_key: str, table: PeakTable) -> Yardstick:
     if key not in _CACHE:
         _CACHE[key] = _build(problem, table)
     return _CACHE[key]
+
+
+def shares_of_peak(problem: Problem, gpu: Gpu, times_ms: Sequence[float | None]) -> list[float] | None:
+    """Return each shape's share of the peak from its time, or None where the problem has no such score or a time lacks.
+
+    times_ms  by shape, milliseconds per call
+    """
+    stick = yardstick(problem, gpu.key, gpu.current)
+    if stick.peak is None or len(times_ms) != len(stick.shapes):
+        return None
+    shares = []
+    for shape, ms in zip(stick.shapes, times_ms, strict=True):
+        work = shape.flops if problem.metric.regime == "compute" else shape.bytes
+        if work is None or ms is None or not ms > 0:
+            return None
+        shares.append(work / (1e9 if problem.metric.regime == "compute" else 1e6) / ms / stick.peak)
+    return shares
+
+
+def mean_share(problem: Problem, shares: Sequence[float]) -> float:
+    """Return the geometric mean of shares of the peak, each at least the metric's clamp."""
+    return math.exp(sum(math.log(max(share, problem.metric.clamp)) for share in shares) / len(shares))
 
 
 def forget() -> None:

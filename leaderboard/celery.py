@@ -10,7 +10,7 @@ from celery.signals import worker_ready, worker_shutting_down
 from django.conf import settings
 from kombu import Producer
 
-from grading.tasks import CONTROL_QUEUE, CONTROL_TASK, inbox, make_app
+from grading.tasks import CONTROL_QUEUE, CONTROL_TASK, inbox, make_app, run_worker
 from grading.wire import WireError
 
 log = logging.getLogger(__name__)
@@ -41,18 +41,7 @@ def control(*given: object, **named: object) -> None:
 
 def serve() -> int:
     """Run the control worker and the sweeper until told to stop; return the exit status."""
-    worker = app.Worker(
-        queues=[CONTROL_QUEUE],
-        pool="threads",
-        concurrency=2,
-        loglevel="WARNING",
-        without_gossip=True,
-        without_mingle=True,
-        without_heartbeat=True,
-        quiet=True,
-    )
-    worker.start()
-    return int(worker.exitcode or 0)
+    return run_worker(app, [CONTROL_QUEUE], 2)
 
 
 @worker_ready.connect

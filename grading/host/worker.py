@@ -15,7 +15,7 @@ from celery.signals import worker_shutting_down
 from grading.host.link import Link
 from grading.host.place import Place
 from grading.host.session import Session
-from grading.tasks import GRADE_TASK, add_own_queue, gpu_queue, make_app
+from grading.tasks import GRADE_TASK, add_own_queue, gpu_queue, make_app, run_worker
 from grading.wire import Hello, Refusal, Welcome
 
 log = logging.getLogger(__name__)
@@ -103,19 +103,8 @@ def main() -> int:
     if not register(app, place, instance, stopping):
         return 0
     Thread(target=_keep_saying_hello, args=(app, place, instance, stopping), daemon=True).start()
-    worker = app.Worker(
-        hostname=f"{place.key.host}@{instance}",
-        queues=[gpu_queue(place.gpu.key), add_own_queue(app, place.gpu.key, instance)],
-        pool="threads",
-        concurrency=1,
-        loglevel="WARNING",
-        without_gossip=True,
-        without_mingle=True,
-        without_heartbeat=True,
-        quiet=True,
-    )
-    worker.start()
-    return int(worker.exitcode or 0)
+    queues = [gpu_queue(place.gpu.key), add_own_queue(app, place.gpu.key, instance)]
+    return run_worker(app, queues, 1, f"{place.key.host}@{instance}")
 
 
 if __name__ == "__main__":

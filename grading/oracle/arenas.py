@@ -54,7 +54,7 @@ class OracleArena:
         """Write content of which lines are still wrong: all of them on a processor, one in 64 at random on a GPU."""
         import torch
 
-        flat = _bytes(content)
+        flat = as_bytes(content)
         lines = max(1, self.bytes // _LINE_BYTES)
         if self._mapping is not None or lines == 1:
             self._held = None
@@ -67,7 +67,7 @@ class OracleArena:
 
     def complete(self, content: "Tensor") -> None:
         """Put right what `hold_back` left wrong. So few lines do not warm the cache that was flushed in between."""
-        flat = _bytes(content)
+        flat = as_bytes(content)
         if self._held is None:
             self.flat.copy_(flat)
             return
@@ -100,7 +100,8 @@ def _noise(like: "Tensor") -> "Tensor":
     return torch.randint(0, 256, like.shape, dtype=torch.uint8, device=like.device)
 
 
-def _bytes(tensor: "Tensor") -> "Tensor":
+def as_bytes(tensor: "Tensor") -> "Tensor":
+    """Return a tensor's elements as one row of bytes; a copy only where it is not contiguous."""
     import torch
 
     return tensor.contiguous().reshape(-1).view(torch.uint8)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from grading.oracle.arenas import as_bytes
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -67,7 +69,7 @@ def compare(expected: "Tensor", actual: "Tensor", gate: Gate) -> Compared:
     """Compare every element; non-finite ones must stand in the same places and be the same."""
     import torch
 
-    is_equal = torch.equal(_bytes(expected), _bytes(actual))
+    is_equal = torch.equal(as_bytes(expected), as_bytes(actual))
     if not expected.dtype.is_floating_point:
         bad = int((expected != actual).sum())
         return Compared(0.0 if bad == 0 else None, bad, is_equal)
@@ -107,9 +109,3 @@ def class_ratio(exact: "Tensor", reference: "Tensor", actual: "Tensor") -> float
     found = (actual.double() - wanted).square().mean().sqrt()
     ratio = float(found / declared) if float(declared) > 0 else None
     return ratio if ratio is not None and ratio == ratio and ratio != float("inf") else None
-
-
-def _bytes(tensor: "Tensor") -> "Tensor":
-    import torch
-
-    return tensor.contiguous().reshape(-1).view(torch.uint8)

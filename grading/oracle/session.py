@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from grading.oracle.arenas import OracleArena
+from grading.oracle.arenas import OracleArena, as_bytes
 from grading.oracle.calibration import calibrate
 from grading.oracle.contents import Content, Source, case_names, edit_one, quiet_seeds, state_of
 from grading.oracle.exactcases import exact_forward_of
@@ -253,13 +253,13 @@ class Oracle:
 
     def _inputs_intact(self, slot: _Slot, content: Content) -> bool:
         pairs = enumerate(zip(slot.arenas, content.inputs, strict=True))
-        kept = [(arena.flat, _flat(tensor)) for i, (arena, tensor) in pairs if i not in self._in_place]
+        kept = [(arena.flat, as_bytes(tensor)) for i, (arena, tensor) in pairs if i not in self._in_place]
         return all(torch.equal(now, before) for now, before in kept)
 
     def _poison_left(self, slot: _Slot, copies: "list[Tensor]", byte: int) -> int:
         """Return how many bytes still hold the pattern where the reference has another value; 0 for a few by chance."""
         pairs = zip(copies, slot.expected[: len(copies)], strict=True)
-        left = sum(int(((_flat(copy) == byte) & (_flat(wanted) != byte)).sum()) for copy, wanted in pairs)
+        left = sum(int(((as_bytes(copy) == byte) & (as_bytes(wanted) != byte)).sum()) for copy, wanted in pairs)
         return left if left > _POISONED_SHARE * sum(arena.bytes for arena in self._outputs) else 0
 
     def _content(self, message: dict[str, Any], slot: _Slot) -> tuple[Content, float | None]:
@@ -365,13 +365,9 @@ def _accept(answer: Any) -> None:
     """Accept any output: the reference has no further structure to ask for."""
 
 
-def _flat(tensor: "Tensor") -> "Tensor":
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
-
-
 def _digest(tensor: "Tensor") -> bytes:
     """Return what stands for an answer in its hash: its bytes, or sums over them where they are many on a GPU."""
-    flat = _flat(tensor)
+    flat = as_bytes(tensor)
     if tensor.device.type == "cpu" or flat.numel() <= _HASHED_BYTES or flat.numel() % 4:
         data: bytes = flat.cpu().numpy().tobytes()
         return data

@@ -4,7 +4,6 @@ Every line of the logs is the warden's own; what the candidate printed stands in
 """
 
 import hashlib
-import math
 import os
 import shutil
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 import msgspec
 
 from grading.evidence import GRADER_METHOD, ShapeEvidence
-from grading.hardware import Gpu, peak_rate, peaks_digest
+from grading.hardware import Gpu, peaks_digest
 from grading.problem import Problem
 from grading.record import model_slug
 from grading.runner.recording import label_framework
@@ -24,6 +23,7 @@ from grading.verdict import Verdict
 from grading.verdict_timing import Summary, calls_of, summarise
 from grading.warden.bundles import Bundle
 from grading.warden.grade import Grade
+from grading.yardstick import mean_share, shares_of_peak
 
 _RIGHT = ("verified", "verified_note", "not_reproduced", "needs_audit")
 
@@ -94,25 +94,14 @@ def _is_right(verdict: Verdict) -> bool:
 
 def _score(entry: Entry) -> list[float] | None:
     """Return each shape's share of the peak, or None where there is nothing that can be scored."""
-    problem, times = entry.problem, summaries(entry)
-    metric = problem.metric
-    if not _is_right(entry.grade.verdict) or entry.grade.evidence.device == "cpu" or metric.kind != "peak_fraction":
+    if not _is_right(entry.grade.verdict) or entry.grade.evidence.device == "cpu":
         return None
-    peak = peak_rate(entry.gpu.current, metric.regime, metric.dtype)
-    if peak is None or len(times) != len(problem.shapes):
-        return None
-    shares = []
-    for shape, time in zip(problem.shapes, times, strict=True):
-        if time is None:
-            return None
-        work = problem.flops(shape) / 1e9 if metric.regime == "compute" else problem.bytes(shape) / 1e6
-        shares.append(work / time.median_ms / peak)
-    return shares
+    times = [None if time is None else time.median_ms for time in summaries(entry)]
+    return shares_of_peak(entry.problem, entry.gpu, times)
 
 
 def _headline(entry: Entry, shares: list[float]) -> str:
-    clamp = entry.problem.metric.clamp
-    return f"{math.exp(sum(math.log(max(share, clamp)) for share in shares) / len(shares)):.4f}"
+    return f"{mean_share(entry.problem, shares):.4f}"
 
 
 def _check_log(entry: Entry) -> str:
