@@ -1,8 +1,12 @@
 """A browser for tests: Debian's Chromium, what it requests, and what breaks on its pages."""
 
 import shutil
+import socket
+import socketserver
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,9 +20,12 @@ _WATCH = """
 window.broken = [];
 document.addEventListener("securitypolicyviolation", (event) =>
   window.broken.push(`${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
-window.shift = 0; window.paint = 0;
+window.shift = 0; window.paint = 0; window.moved = "";
 new PerformanceObserver((list) => {
-  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) {
+    window.shift += entry.value;
+    window.moved ||= (entry.sources[0]?.node?.outerHTML ?? "").slice(0, 120);
+  }
 }).observe({ type: "layout-shift", buffered: true });
 new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) window.paint = entry.startTime;
@@ -52,9 +59,44 @@ class Reader:
         """Return what the security policy refused, and what else the console complained of."""
         return [*self.tab.evaluate("window.broken"), *self.said]
 
+    def moves(self) -> list[str]:
+        """Return what moved while the page loaded: nothing, or the first thing that did."""
+        has_moved = self.tab.evaluate("window.shift") > 0.01
+        return [f"moves while it loads: {self.tab.evaluate('window.moved')}"] if has_moved else []
+
     def overflow(self) -> int:
         """Return by how many pixels the page is wider than the window."""
         return int(self.tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+class _SlowLine(socketserver.BaseRequestHandler):
+    """Hands a server's answers on a kilobyte at a time, as a slow line does."""
+
+    def handle(self) -> None:
+        with socket.create_connection(self.server.behind) as site:  # type: ignore[attr-defined]
+            threading.Thread(target=self._ask, args=[site], daemon=True).start()
+            while piece := site.recv(1024):
+                self.request.sendall(piece)
+                time.sleep(0.02)
+
+    def _ask(self, site: socket.socket) -> None:
+        with suppress(OSError):
+            while asked := self.request.recv(65536):
+                site.sendall(asked)
+            site.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def slow_line(base: str) -> Iterator[str]:
+    """Give the address of a site as seen from the end of a slow line."""
+    behind = urlsplit(base)
+    with socketserver.ThreadingTCPServer((str(behind.hostname), 0), _SlowLine) as line:
+        line.daemon_threads = True
+        line.behind = (behind.hostname, behind.port)  # type: ignore[attr-defined]
+        line.handle_error = lambda *_: None  # type: ignore[method-assign]
+        threading.Thread(target=line.serve_forever, daemon=True).start()
+        yield f"http://{behind.hostname}:{line.server_address[1]}"
+        line.shutdown()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from leaderboard.models import GradeJob
-from tests.web.browsing import CHROMIUM, Reader, reading
+from tests.web.browsing import CHROMIUM, Reader, reading, slow_line
 from tests.web.conftest import PROBLEM, Add, World
 
 pytestmark = [
@@ -90,10 +90,22 @@ def test_every_kind_of_page_fits_is_accessible_breaks_no_policy_and_asks_nobody_
             reader.open(path)
             faults += [f"{path} {text}" for text in reader.broken() if "404" not in text]
             faults += [f"{path} is {reader.overflow()} px too wide"] if reader.overflow() > 0 else []
-            faults += [f"{path} moves while it loads"] if reader.tab.evaluate("window.shift") > 0.01 else []
+            faults += [f"{path} {text}" for text in reader.moves()]
             faults += [f"{path} {fault}" for fault in faults_of(reader)]
         faults += reader.foreign()
         faults += [url for url in reader.requested if "plotly" in url]
+    assert faults == []
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_no_page_moves_while_a_slow_line_brings_it(site: tuple[str, World], width: int) -> None:
+    base, world = site
+    faults: list[str] = []
+    paths = pages_of(world)
+    with slow_line(base) as far, reading(far, width) as reader:
+        for path in paths:
+            reader.open(path)
+            faults += [f"{path} {text}" for text in reader.moves()]
     assert faults == []
 
 
