@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import Max
 
+from leaderboard.database import fetch_prepared
 from leaderboard.models import Decision, Release, Revision, Waiver
 
 _SOURCES = (
@@ -70,9 +71,7 @@ def read_state(at: datetime.datetime) -> State:
     held = _held.get()
     if held is not None:
         return held
-    with connection.cursor() as cursor:
-        cursor.execute(_QUERY, [connection.ops.adapt_datetimefield_value(at)])
-        row = cursor.fetchone()
+    row = fetch_prepared(connection, _QUERY, [connection.ops.adapt_datetimefield_value(at)])
     key = tuple(map(str, row))
     known = _known.get(key)
     if known is None:

@@ -10,7 +10,7 @@ import pytest
 import schemathesis
 from django.core.wsgi import get_wsgi_application
 from django.test import Client
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from schemathesis.generation.modes import GenerationMode
 
@@ -61,11 +61,17 @@ def test_a_live_view_keeps_to_the_document(
     @QUICK
     @given(case=st.one_of(modes))
     def fuzz(case: schemathesis.Case) -> None:
+        assume(_stays_on_the_wire(case))
         if method == "post" and case.meta.generation.mode == GenerationMode.POSITIVE and "/runs" in path:
             case.query = {name: value for name, value in case.query.items() if name == "dry_run"}
         case.call_and_validate(headers=headers)
 
     fuzz()
+
+
+def _stays_on_the_wire(case: schemathesis.Case) -> bool:
+    """A wrong parameter without a value is in no address: the request that arrives would be a right one."""
+    return all(value not in ([], {}) for value in (case.query or {}).values())
 
 
 def _modes(operation: object) -> list[GenerationMode]:
