@@ -73,4 +73,5 @@ def bundle_of_archive(problem: Problem, root: Path) -> Bundle:
     gpu = load_gpus()[record.key.gpu]
     shapes = recompute(record, problem, gpu.key, gpu.current).shapes
     published = tuple((shape.ms.low + shape.ms.high) / 2 if shape.ms is not None else None for shape in shapes)
-    return Bundle(files, record.model, published_ms=published)
+    is_exempt = may_use_forbidden(record.harness, files.get("solution.py", b"").decode(errors="replace"))
+    return Bundle(files, record.model, is_exempt=is_exempt, published_ms=published)

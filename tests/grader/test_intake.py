@@ -5,9 +5,11 @@ import random
 import pytest
 
 from grading.problem import load_problem
-from grading.warden.bundles import bundle_of_file
+from grading.runner.job import BASELINE_MARK
+from grading.warden.bundles import bundle_of_archive, bundle_of_file
 from grading.warden.intake import bundle_digest, take_in
 from grading.warden.plan import FULL, QUICK, effort_of, plan_calls
+from tests.factories import write_archive
 
 PROBLEM = load_problem("hard", "01_fp8_gemm")
 SOURCE = b"import torch\n"
@@ -66,6 +68,16 @@ def test_a_folder_is_a_bundle_and_a_link_in_it_is_not(tmp_path) -> None:
 
 
 CASES = {"structural": ["a", "b"], "camouflage": ["a"], "exact": ["whole"], "stress": ["small"]}
+
+
+def test_a_baselines_archive_may_use_what_submissions_may_not(tmp_path) -> None:
+    problem = load_problem("hard", "05_topk_bitonic")
+    text = f"{BASELINE_MARK}\nimport torch\n\ntorch.sort(torch.zeros(1))\n"
+    for harness, is_exempt in (("baseline", True), ("codex", False)):
+        folder = write_archive(tmp_path / harness, problem_id=problem.id, harness=harness, solution=text)
+        bundle = bundle_of_archive(problem, folder)
+        assert bundle.is_exempt is is_exempt
+        assert bool(take_in(problem, bundle.files, is_exempt=bundle.is_exempt).forbidden) is not is_exempt
 
 
 def test_a_plan_holds_every_probe_and_follows_its_seed() -> None:

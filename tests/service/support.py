@@ -53,19 +53,22 @@ class Site:
         self.running: list[subprocess.Popen[bytes]] = []
 
     def start_control(self) -> subprocess.Popen[bytes]:
-        return self._start("control", [sys.executable, "manage.py", "service"], self.environment)
+        return self.start("control", [sys.executable, "manage.py", "service"], self.environment)
 
-    def start_host(self, *, slots: int = 1, grader: str = "", key: str = "") -> subprocess.Popen[bytes]:
-        """Start an agent with workers on the processor; it knows neither the database nor Django."""
+    def start_host(
+        self, *, slots: int = 1, grader: str = "", key: str = "", device: str = "cpu"
+    ) -> subprocess.Popen[bytes]:
+        """Start an agent with its workers; it knows neither the database nor Django."""
         environment = {name: value for name, value in self.environment.items() if not name.startswith("PROOFLINE_")}
         environment.pop("DJANGO_SETTINGS_MODULE")
         environment["PROOFLINE_HOST_KEY"] = key or self.key
-        command = [sys.executable, "-m", "grading.host", "--broker", self.broker, "--device", "cpu"]
+        command = [sys.executable, "-m", "grading.host", "--broker", self.broker, "--device", device]
         command += ["--slots", str(slots), "--work", str(self.folder / "host")]
         command += ["--grader", grader] if grader else []
-        return self._start("host", command, environment)
+        return self.start("host", command, environment)
 
-    def _start(self, name: str, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    def start(self, name: str, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        """Start a process of this site; what it says goes into a log of that name."""
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
         self.running.append(process)
