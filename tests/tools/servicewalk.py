@@ -1,12 +1,12 @@
-"""Walk through the grading service by its documented commands, on this machine's GPU or processor, and say what happened.
+"""Walk through the grading service by its documented commands, on this machine's GPU or processor.
 
     python -m tests.tools.servicewalk --device cuda --gpu H200 --out DIR
     python -m tests.tools.servicewalk --device cpu --gpu CPU --only 'eager_(03|05)' --tolerance 0.001 --out DIR
 
-A fresh site with the demo archive, the embedded broker, one host: its first calibration is accepted, runs are graded on a
-person's wish and their pages are fetched, a queue of quick grades is worked off, and last the host is slowed down from
-outside and asked to prove itself again. ``walk.json`` holds the times and what the pages said. A busy processor slows its
-calibration by a few percent only, so there a narrow tolerance shows the quarantine.
+A fresh site with the demo archive, the embedded broker, one host: its first calibration is accepted, runs are graded on
+a person's wish and their pages are fetched, a queue of quick grades is worked off, and last the host is slowed down
+from outside and asked to prove itself again. ``walk.json`` holds the times and what the pages said. A busy processor
+slows its calibration by a few percent only, so there a narrow tolerance shows the quarantine.
 """
 
 import argparse

@@ -33,17 +33,21 @@ class Model(nn.Module):
         self.register_buffer("_dummy", torch.zeros(1), persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
-        query = q.float() * q.shape[-1] ** -0.5
-        key, value, decay, rate = k.float(), v.float(), g.float().exp(), beta.float()
-        state = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3], device=q.device)
-        out = torch.empty_like(v)
-        for t in range(q.shape[1]):
-            state = state * decay[:, t, :, :, None]
-            recalled = (state * key[:, t, :, :, None]).sum(dim=2)
-            update = rate[:, t, :, None] * (value[:, t] - recalled)
-            state = state + key[:, t, :, :, None] * update[:, :, None, :]
-            out[:, t] = (state * query[:, t, :, :, None]).sum(dim=2)
-        return out
+        query, key, value, rate = _by_token(q) * q.shape[-1] ** -0.5, _by_token(k), _by_token(v), _by_token(beta)
+        decay, out = _by_token(g).exp(), torch.empty_like(value)
+        state = torch.zeros(key.shape[1], q.shape[3], v.shape[3], device=q.device)
+        columns = (decay[..., None], key[..., None], rate[:, :, None, None])
+        rows = (key[:, :, None], value[:, :, None], query[:, :, None], out[:, :, None])
+        for fade, written, share, asked, wanted, read, answer in zip(*map(Tensor.unbind, columns + rows), strict=True):
+            state.mul_(fade)
+            state.baddbmm_(written, share * (wanted - asked @ state))
+            torch.bmm(read, state, out=answer)
+        return out.unflatten(1, (q.shape[0], -1)).transpose(0, 1).to(v.dtype, memory_format=torch.contiguous_format)
+
+
+def _by_token(tensor: Tensor) -> Tensor:
+    """Return a tensor (B, T, H, ...) as fp32 (T, B*H, ...): a step then takes few launches, and no copy."""
+    return tensor.float().transpose(0, 1).flatten(1, 2)
 
 
 def get_init_inputs() -> list[int]:
