@@ -4,7 +4,7 @@ A grade on these shapes proves that the answer is right there, and exercises the
 speed and nothing about the deck's own shapes.
 """
 
-from grading.problem import Problem, Shape
+from grading.problem import Form, Problem, Shape
 from grading.tomldata import CatalogueError
 
 # The model's own sizes are no dimensions of the problem's shapes; small ones are assigned to the reference like them.
@@ -48,16 +48,25 @@ CPU_SHAPES: dict[str, list[Shape]] = {
     "verify/01_conv_update": [{"H": 1, "S": 4, "B": 3}, {"H": 2, "S": 2, "B": 2}],
     "verify/02_kda_recurrence": [{"H": 1, "S": 4, "B": 3}, {"H": 2, "S": 2, "B": 2}],
 }
+# Through the deck's entry points a call begins with the prefill, one token after the other.
+ENTRY_CPU_SHAPES: dict[str, list[Shape]] = {
+    "cuda/03_megaqwen_decode": [
+        {"ctx_len": 9, "decode_steps": 3, "num_layers": 1},
+        {"ctx_len": 5, "decode_steps": 2, "num_layers": 2},
+    ],
+}
 _LARGEST = 1 << 24
 
 
-def shapes_for(problem: Problem, device: str) -> list[Shape]:
-    """Return the shapes that a device grades: the problem's own, or small ones on a processor.
+def shapes_for(problem: Problem, device: str, form: Form = "plain") -> list[Shape]:
+    """Return the shapes that a device grades in a form: the problem's own, or small ones on a processor.
 
     Raises CatalogueError for a problem whose shapes are too large for a processor and have no small ones here.
     """
     if device != "cpu":
-        return problem.shapes
+        return (problem.entry.shapes if form == "entry" and problem.entry is not None else []) or problem.shapes
+    if form == "entry" and problem.key in ENTRY_CPU_SHAPES:
+        return ENTRY_CPU_SHAPES[problem.key]
     if problem.key in CPU_SHAPES:
         return CPU_SHAPES[problem.key]
     if all(problem.bytes(shape) <= _LARGEST for shape in problem.shapes):

@@ -5,6 +5,8 @@ Source: docs/grader.md "Evidence".
 
 import msgspec
 
+from grading.problem import Form
+
 EVIDENCE_SCHEMA = 1
 GRADER_VERSION = "1"
 # Heads the method version of an archive whose times a grade took; the rule ``timing.other_method`` knows it by that.
@@ -79,12 +81,40 @@ class DeviceSample(msgspec.Struct, frozen=True, kw_only=True):
     foreign: list[int]
 
 
+class CodeLook(msgspec.Struct, frozen=True, kw_only=True):
+    """The worker's executable memory as the warden saw it once, from outside, against files and the first look.
+
+    at        the step after which it looked; the first look comes before the bundle is imported
+    files     libraries whose text was compared, ``text_bytes`` in all
+    altered   text that is not the file's any more; ``replaced``: library text that is mapped there no longer
+    restored  text that was written to and is the file's again
+    slots     addresses of clocks and CUDA calls that point out of every library; ``relro``: libraries unsealed again
+    notes     other executable memory that is new, as compilers and closures make it; accuses nobody
+    unread    why nothing could be looked at, on a host that does not let the warden
+    """
+
+    at: str
+    seconds: float
+    files: int | None = None
+    text_bytes: int | None = None
+    altered: list[str] = []
+    replaced: list[str] = []
+    restored: list[str] = []
+    slots: list[str] = []
+    relro: list[str] = []
+    notes: list[str] = []
+    unread: str | None = None
+
+
 class PassEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """One pass: a fresh oracle with a fresh secret, a fresh worker, all shapes.
 
     ended       ``complete``, or what stopped it: ``build``, ``died``, ``timeout``, ``protocol``, ``output``, ``oracle``
     at          the step at which it stopped
     isolation   by process, what its jail could and could not do
+
+    Empty in older evidence: ``step_seconds``, what each step took on the warden's monotonic clock, and ``mapped_code``,
+    the looks at the worker's executable memory.
     """
 
     number: int
@@ -105,6 +135,8 @@ class PassEvidence(msgspec.Struct, frozen=True, kw_only=True):
     samples: list[DeviceSample] = []
     calibration_before_ms: float | None = None
     calibration_after_ms: float | None = None
+    step_seconds: dict[str, float] = {}
+    mapped_code: list[CodeLook] = []
 
 
 class Baseline(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,18 +153,40 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     shapes: list[ShapeEvidence]
 
 
+class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """A shape beside those that the deck lists, asked about after all passes in a worker of its own; nothing is timed.
+
+    ended   ``complete``; ``build``: its model refused the shape; as of a pass where the worker ended with it; or
+            ``unreached``, because it had ended before
+    """
+
+    shape: dict[str, float]
+    ended: str
+    detail: str
+    calls: list[Call]
+
+
 class Intake(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said about the bundle before anything ran."""
+    """What was said about the bundle before anything ran.
+
+    form  ``plain``: its model is called with the reference's tensors; ``entry``: through the deck's own entry points
+    """
 
     digest: str
     files: list[str]
     refused: list[str]
     forbidden: list[str]
     is_exempt: bool
+    form: Form = "plain"
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole grade."""
+    """A whole grade.
+
+    untimed      why no time is claimed, whatever the calls' clocks say; empty where one is
+    gpu_seconds  how long the grade held its GPU; None on a processor, and in evidence that is older than it
+    gates        measured tolerances that went before the built-in ones of the grader's version
+    """
 
     schema: int
     grader_version: str
@@ -147,8 +201,17 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     forbidden_calls: list[str]
     passes: list[PassEvidence]
     baselines: list[Baseline] = []
+    neighbours: list[Neighbour] = []
     published_ms: list[float | None] = []
+    untimed: str = ""
+    gpu_seconds: float | None = None
+    gates: dict[str, dict[str, float]] = {}
     host: dict[str, object] = {}
+
+
+def shape_label(shape: dict[str, float]) -> str:
+    """Return a shape as readable text, for example ``M=4096 N=4096 K=4096``."""
+    return " ".join(f"{name}={value:g}" for name, value in shape.items())
 
 
 def read_evidence(data: bytes) -> Evidence:

@@ -2,10 +2,11 @@
 
 The transport as it comes writes a message where readers already look, so a reader can take half of it, and one that
 cannot be parsed ends the worker. Here a message is renamed into place when it is complete, and one that is too large or
-malformed is dropped with a line in the log.
+malformed is dropped with a line in the log. Whoever writes also removes what nobody reads any more.
 """
 
 import logging
+import math
 import os
 import time
 import uuid
@@ -16,11 +17,13 @@ from typing import Any
 from kombu.transport import filesystem
 from kombu.utils.json import dumps, loads
 
-from grading.transports import Guarded
+from grading.transports import FORGOTTEN_SECONDS, Guarded, is_own
 from grading.wire import MAX_MESSAGE_BYTES
 
 log = logging.getLogger(__name__)
 _MOST_BYTES = 2 * MAX_MESSAGE_BYTES
+_TIDY_SECONDS = 60.0
+_tidied: dict[Path, float] = {}
 
 
 class Channel(filesystem.Channel):  # type: ignore[misc]
@@ -33,6 +36,9 @@ class Channel(filesystem.Channel):  # type: ignore[misc]
         staged = folder / f".{name}.part"
         staged.write_text(dumps(payload))
         os.rename(staged, folder / name)
+        if time.monotonic() - _tidied.get(folder, -math.inf) > _TIDY_SECONDS:
+            _tidied[folder] = time.monotonic()
+            forget(folder, time.time())
 
     def _get(self, queue: str) -> Any:
         """Take the oldest message of a queue. Raises Empty."""
@@ -53,6 +59,25 @@ class Transport(Guarded, filesystem.Transport):  # type: ignore[misc]
     """The folder's transport."""
 
     Channel = Channel
+
+
+def forget(folder: Path, at: float) -> int:
+    """Remove old messages of workers' own queues, and what killed processes had in hand; return how many files.
+
+    at  seconds since 1970; old is what was last written more than `FORGOTTEN_SECONDS` before
+    """
+    count = 0
+    for path in folder.iterdir():
+        is_left = path.name.startswith(".") and path.suffix in (".part", ".taken")
+        if not is_left and not is_own(path.name.partition(".")[2].removesuffix(".msg")):
+            continue
+        try:
+            if path.stat().st_mtime < at - FORGOTTEN_SECONDS:
+                path.unlink()
+                count += 1
+        except FileNotFoundError:
+            continue
+    return count
 
 
 def _read(taken: Path) -> Any:

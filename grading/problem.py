@@ -16,12 +16,24 @@ import msgspec
 
 from grading.formulas import FormulaError, Number, evaluate, names_in
 from grading.hardware import load_gpus
+from grading.neighbours import NEIGHBOURS, load_moves
 from grading.tomldata import CatalogueError, load_table
 
 DECKS = Path(__file__).parent / "decks"
 MetricKind = Literal["peak_fraction", "throughput", "speedup", "busbw", "ms"]
 Severity = Literal["block", "warn", "note"]
-_PROBLEM_FILES = {"problem.toml", "reference.py", "solutions", "calibration.toml", "__init__.py", "__pycache__"}
+Form = Literal["plain", "entry"]
+_PROBLEM_FILES = {
+    "problem.toml",
+    "reference.py",
+    "adapter.py",
+    "solutions",
+    "calibration.toml",
+    NEIGHBOURS,
+    "tolerance.json",
+    "__init__.py",
+    "__pycache__",
+}
 _FORMULA_FIELDS = ("flops", "bytes", "floor_flops", "floor_bytes", "work")
 Shape = dict[str, Number]
 
@@ -87,6 +99,19 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     language: Literal["open", "cuda"] = "open"
 
 
+class EntryPoints(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The deck's own entry points, where they are no model that is called with tensors; ``adapter.py`` calls them.
+
+    names    functions or methods that a submission of that form defines
+    untimed  why a grade through them takes no time; empty where it does
+    shapes   what such a grade goes through on a GPU; empty where that is the problem's own shapes
+    """
+
+    names: list[str]
+    untimed: str = ""
+    shapes: list[dict[str, Number]] = []
+
+
 class _ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
     title: str
@@ -100,6 +125,7 @@ class _ProblemFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timing: Timing
     check: Check
     rules: Rules
+    entry: EntryPoints | None = None
 
 
 class SeverityOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,6 +166,7 @@ class Problem(msgspec.Struct, frozen=True):
     timing: Timing
     check: Check
     rules: Rules
+    entry: EntryPoints | None = None
 
     @property
     def key(self) -> str:
@@ -153,6 +180,10 @@ class Problem(msgspec.Struct, frozen=True):
     def bytes(self, shape: Shape) -> float:
         """Return the nominal bytes moved by one call. Raises FormulaError."""
         return float(evaluate(self.metric.bytes, shape))
+
+    def untimed(self, form: Form) -> str:
+        """Return why a grade of a form takes no time; empty where it does."""
+        return self.entry.untimed if form == "entry" and self.entry is not None else ""
 
     def shape_label(self, index: int) -> str:
         """Return a shape as readable text, for example ``M=4096 N=4096 K=4096``."""
@@ -255,6 +286,9 @@ def _load_problem(deck: str, path: Path) -> Problem:
             raise CatalogueError(f"{entry}: unknown file; accepted are {', '.join(sorted(_PROBLEM_FILES))}")
     shapes, anchors = _split_anchors(data)
     _check_shapes(path, data, shapes)
+    load_moves(path.parent, data.shape_names)
+    if data.entry is not None and data.entry.shapes:
+        _check_shapes(path, data, data.entry.shapes)
     _check_metric(path, data, shapes, anchors)
     return Problem(
         deck=deck,
@@ -272,6 +306,7 @@ def _load_problem(deck: str, path: Path) -> Problem:
         timing=data.timing,
         check=data.check,
         rules=data.rules,
+        entry=data.entry,
     )
 
 
@@ -335,5 +370,5 @@ def _digest(data: _ProblemFile) -> str:
         "check": data.check,
         "rules": data.rules,
         "shape_key": data.shape_key,
-    }
+    } | ({"entry": [data.entry.names, data.entry.shapes]} if data.entry is not None else {})
     return hashlib.sha256(msgspec.json.encode(judged, order="deterministic")).hexdigest()

@@ -7,6 +7,7 @@ Source: docs/operate.md "The grading service".
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -28,6 +29,7 @@ class Question:
     """What was asked of the host.
 
     bundle        digest of the sources; None for one of our own references, whose files the deck's parcel fixes
+    gates         measured tolerances of the problem, as evidence names them
     published_ms  by shape, the run's own times; empty where the GPU is another one, or times prove nothing
     """
 
@@ -36,6 +38,7 @@ class Question:
     tier: str
     reference_digest: str
     bundle: str | None
+    gates: Mapping[str, Mapping[str, float]]
     published_ms: tuple[float | None, ...] = ()
 
     @property
@@ -62,6 +65,8 @@ def misfit(evidence: Evidence, question: Question) -> str | None:
         ("reference_digest", evidence.reference_digest, question.reference_digest),
         ("device", evidence.device.partition(":")[0], device),
         ("tier", evidence.tier, question.tier),
+        ("gates", evidence.gates, question.gates),
+        ("untimed", evidence.untimed, problem.untimed(evidence.intake.form)),
         ("intake.digest", evidence.intake.digest, question.bundle or evidence.intake.digest),
     ]
     for name, found, wanted in pairs:
@@ -75,7 +80,8 @@ def misfit(evidence: Evidence, question: Question) -> str | None:
 def _incomplete(evidence: Evidence, question: Question) -> str | None:
     """Return what a grade that ran to its end lacks, or None."""
     wanted = [
-        {name: float(value) for name, value in shape.items()} for shape in shapes_for(question.problem, evidence.device)
+        {name: float(value) for name, value in shape.items()}
+        for shape in shapes_for(question.problem, evidence.device, evidence.intake.form)
     ]
     for taken in evidence.passes:
         if taken.ended == "complete" and [shape.shape for shape in taken.shapes] != wanted:
@@ -92,11 +98,11 @@ def judge_again(evidence: Evidence, question: Question) -> Verdict:
 
 
 def read_times(evidence: Evidence) -> Times:
-    """Return the device's times of a grade's first pass."""
+    """Return the device's times of a grade's first pass; none of a shape where the grade claims none."""
     if not evidence.passes:
         return Times((), None)
     first = evidence.passes[0]
-    found = [summarise(shape) for shape in first.shapes]
+    found = [None if evidence.untimed else summarise(shape) for shape in first.shapes]
     return Times(tuple(item.median_ms if item else None for item in found), first.calibration_before_ms)
 
 

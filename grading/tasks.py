@@ -17,7 +17,6 @@ CONTROL_TASK = "proofline.control"
 GRADE_TASK = "proofline.grade"
 FOLDER_SCHEME = "filesystem://"
 _LONGEST_GRADE_SECONDS = 4 * 3600
-_FORGOTTEN_SECONDS = 24 * 3600
 
 
 def gpu_queue(key: str) -> str:
@@ -29,14 +28,15 @@ def add_own_queue(app: Celery, key: str, instance: str) -> str:
     """Make known the queue that wakes one worker only, for its calibration; return its name."""
     name = f"gpu.{key}.{instance}"
     if name not in app.amqp.queues:
-        app.amqp.queues.add(Queue(name, Exchange(""), routing_key=name, expires=_FORGOTTEN_SECONDS))
+        app.amqp.queues.add(Queue(name, Exchange(""), routing_key=name, expires=transports.FORGOTTEN_SECONDS))
     return name
 
 
 def inbox(instance: str) -> Queue:
     """Return the queue with the answers to one worker. It goes with its worker: nothing in it is worth keeping."""
     name = f"inbox.{instance}"
-    return Queue(name, Exchange(""), routing_key=name, durable=False, expires=_FORGOTTEN_SECONDS)
+    fading = {"durable": False, "auto_delete": True, "expires": transports.FORGOTTEN_SECONDS}
+    return Queue(name, Exchange(""), routing_key=name, **fading)
 
 
 def make_app(name: str, broker: str) -> Celery:

@@ -3,6 +3,10 @@
 As they come, these transports raise inside the worker's loop on anything that is no message, and a worker that is
 restarted by it may meet the same bytes again. Here such bytes are dropped with a line in the log. RabbitMQ parses its
 own frames; what is no task there is dropped by `grading.guard`.
+
+A worker has queues of its own, and nobody reads them when it is gone. What lies there for longer than any message is
+accepted is forgotten: RabbitMQ lets such a queue expire by itself, on Redis its key is given a time to live, and the
+folder's transport removes old files.
 """
 
 import base64
@@ -13,7 +17,10 @@ from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, redis
 
+from grading.wire import MAX_AGE_SECONDS
+
 log = logging.getLogger(__name__)
+FORGOTTEN_SECONDS = 2 * MAX_AGE_SECONDS
 _ALIASES = {
     "filesystem": "grading.folderqueue:Transport",
     "redis": f"{__name__}:RedisTransport",
@@ -24,6 +31,12 @@ _ALIASES = {
 def register() -> None:
     """Let the brokers' addresses mean the guarded transports in this process."""
     TRANSPORT_ALIASES.update(_ALIASES)
+
+
+def is_own(queue: str) -> bool:
+    """Tell whether a queue belongs to one worker: ``inbox.<instance>``, ``gpu.<KEY>.<instance>``."""
+    kind, *names = queue.split(".")
+    return (kind, len(names)) in (("inbox", 1), ("gpu", 2))
 
 
 def is_message(raw: Any) -> bool:
@@ -60,7 +73,21 @@ class Guarded:
 
 
 class RedisChannel(redis.Channel):  # type: ignore[misc]
-    """A Redis channel that drops what is no JSON."""
+    """A Redis channel that drops what is no JSON, and lets a worker's own queues expire whoever writes to them."""
+
+    def _put(self, queue: str, message: Any, **options: Any) -> None:
+        if is_own(queue):
+            self._expires[queue] = FORGOTTEN_SECONDS * 1000
+        super()._put(queue, message, **options)
+
+    def _do_restore_message(
+        self, payload: Any, exchange: str, routing_key: str, pipe: Any, leftmost: bool = False
+    ) -> None:
+        """Hand out again what a worker held when it died, which may be from its own queue."""
+        super()._do_restore_message(payload, exchange, routing_key, pipe, leftmost)
+        for queue in self._lookup(exchange, routing_key):
+            if is_own(queue):
+                pipe.pexpire(self._q_for_pri(queue, 0), FORGOTTEN_SECONDS * 1000)
 
     def _brpop_read(self, **options: Any) -> Any:
         try:

@@ -11,11 +11,13 @@ from typing import Literal
 
 import msgspec
 
-from grading.evidence import Call, Evidence, PassEvidence, ShapeEvidence
+from grading.evidence import Call, Evidence, Neighbour, PassEvidence, ShapeEvidence, shape_label
+from grading.verdict_code import CodeRule, judge_code
 from grading.verdict_timing import TimingRule, judge_timing
 
 RULES_VERSION = "1"
 Word = Literal["verified", "verified_note", "not_reproduced", "incorrect", "integrity", "needs_audit", "inconclusive"]
+Outcome = Literal["right", "wrong", "refused", "crashed", "unreached"]
 EXIT_CODES: dict[Word, int] = {
     "verified": 0,
     "verified_note": 0,
@@ -102,9 +104,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def judge(evidence: Evidence) -> Verdict:
     """Return the verdict on a whole grade."""
     fired = list(_judge_intake(evidence))
+    if evidence.untimed and evidence.passes:
+        fired.append(Fired(rule="grade.untimed", word="verified_note", message=evidence.untimed, in_pass=0))
     for taken in evidence.passes:
         fired += _judge_pass(evidence, taken)
     fired = _settle_integrity(fired, evidence.passes)
+    fired += _judge_neighbours(evidence)
     tier = isolation_tier(evidence.passes)
     words = {item.word for item in fired}
     word: Word = next((candidate for candidate in _GRAVEST if candidate in words), "verified")
@@ -139,7 +144,8 @@ def has_integrity_lead(taken: PassEvidence) -> bool:
         *(item for index, shape in enumerate(taken.shapes) for item in _judge_calls(taken, index, shape)),
     ]
     timing = [item for shape in taken.shapes for item in judge_timing(shape, [], is_gpu=False)]
-    return any(item.word == "integrity" for item in rules) or any(item.word == "integrity" for item in timing)
+    words = [item.word for item in rules] + [item.word for item in timing]
+    return "integrity" in (*words, *(item.word for item in judge_code(taken.mapped_code)))
 
 
 def _judge_intake(evidence: Evidence) -> Iterator[Fired]:
@@ -157,9 +163,13 @@ def _judge_pass(evidence: Evidence, taken: PassEvidence) -> Iterator[Fired]:
         yield from _judge_class(taken, index, shape)
         if not evidence.intake.is_exempt:
             yield from _judge_census(evidence, taken, index, shape)
+        if evidence.untimed:
+            continue
         published = evidence.published_ms[index : index + 1]
         for item in judge_timing(shape, published, is_gpu=evidence.device != "cpu"):
-            yield _from_timing(item, taken.number, index)
+            yield _from_rule(item, taken.number, index)
+    for found in judge_code(taken.mapped_code, is_gpu=evidence.device != "cpu"):
+        yield _from_rule(found, taken.number, None)
     yield from _judge_calibration(taken)
 
 
@@ -238,6 +248,33 @@ def _judge_census(evidence: Evidence, taken: PassEvidence, index: int, shape: Sh
             yield Fired(rule="P17.census", word="needs_audit", message=message, in_pass=taken.number, shape=index)
 
 
+def outcome_of(neighbour: Neighbour) -> Outcome:
+    """Return what came of a shape beside the listed ones.
+
+    ``refused`` says so with an error, in its constructor or in every call; ``wrong`` answers, and not rightly;
+    ``crashed`` took the worker with it; ``unreached`` was not asked about, or the reference had no answer.
+    """
+    calls = neighbour.calls
+    if all(call.fault == "raised" for call in calls) and (calls or neighbour.ended == "build"):
+        return "refused"
+    if any(True for call in calls for _ in _faults(call)):
+        return "wrong"
+    if neighbour.ended in ("unreached", "oracle"):
+        return "unreached"
+    return "right" if neighbour.ended == "complete" else "crashed"
+
+
+def _judge_neighbours(evidence: Evidence) -> Iterator[Fired]:
+    """P13: a deck promises its own shapes, so a wrong answer beside them is a note; a refusal is honest and is none."""
+    outcomes = [(outcome_of(neighbour), neighbour.shape) for neighbour in evidence.neighbours]
+    failed = [(outcome, shape) for outcome, shape in outcomes if outcome in ("wrong", "crashed")]
+    if failed:
+        outcome, shape = failed[0]
+        count = f"{len(failed)} of {len(outcomes)} others"
+        message = f"answers only the listed shapes: {outcome} at {shape_label(shape)}; failed at {count}"
+        yield Fired(rule="P13.neighbour", word="verified_note", message=message, in_pass=0, count=len(failed))
+
+
 def _judge_calibration(taken: PassEvidence) -> Iterator[Fired]:
     before, after = taken.calibration_before_ms, taken.calibration_after_ms
     if before is not None and after is not None and not 0.98 <= after / before <= 1.02:
@@ -261,7 +298,7 @@ def _judge_samples(taken: PassEvidence) -> Iterator[Fired]:
         yield Fired(rule="P22.throttled", word="verified_note", message=message, in_pass=taken.number)
 
 
-def _from_timing(item: TimingRule, number: int, index: int) -> Fired:
+def _from_rule(item: TimingRule | CodeRule, number: int, index: int | None) -> Fired:
     word: Word = item.word
     return Fired(rule=item.rule, word=word, message=item.message, in_pass=number, shape=index)
 

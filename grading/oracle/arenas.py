@@ -1,6 +1,7 @@
 """Oracle side of the arenas: memory that it owns and the worker maps.
 
-On ``cpu`` a memory file, sealed so that no later mapping of it can write, where its contents are the candidate's input.
+On ``cpu`` a memory file, sealed so that no later mapping of it can write, where its contents are the candidate's input;
+the data stands at the end of its last page, see `grading.worker.guarded`.
 On ``cuda`` memory of the driver's virtual-memory interface, exported as a descriptor; see `grading.worker.cudavmm`.
 """
 
@@ -9,6 +10,8 @@ import mmap
 import os
 import warnings
 from typing import TYPE_CHECKING, Any
+
+from grading.worker.guarded import place_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +33,7 @@ class OracleArena:
         self._mapping: Any = None
         self._held: Tensor | None = None
         if device == "cpu":
-            self.arena_bytes = max(self.bytes, mmap.PAGESIZE)
+            self.arena_bytes, self.first = place_of(self.bytes)
             self.descriptor = os.memfd_create("arena", os.MFD_ALLOW_SEALING)
             os.fchmod(self.descriptor, 0o600)
             os.ftruncate(self.descriptor, self.arena_bytes)
@@ -39,12 +42,12 @@ class OracleArena:
             fcntl.fcntl(self.descriptor, _ADD_SEALS, seals)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                flat = torch.frombuffer(self._mapping, dtype=torch.uint8, count=self.bytes)
+                flat = torch.frombuffer(self._mapping, dtype=torch.uint8, count=self.bytes, offset=self.first)
         else:
             from grading.worker.cudavmm import export_memory, wrap_bytes
 
             self.descriptor, mapped = export_memory(self.bytes, int(device.partition(":")[2] or 0))
-            self.arena_bytes = mapped.size
+            self.arena_bytes, self.first = mapped.size, 0
             flat = wrap_bytes(mapped, self.bytes, device)
         self.flat = flat
         self.tensor = flat.view(like.dtype).reshape(like.shape)
@@ -83,6 +86,7 @@ class OracleArena:
             "dtype": str(tensor.dtype).removeprefix("torch."),
             "bytes": self.bytes,
             "arena_bytes": self.arena_bytes,
+            "first": self.first,
             "writable": self.writable,
         }
 

@@ -107,11 +107,17 @@ def _has_free_rows(source: Source) -> bool:
 
 
 def edit_one(inputs: "list[Tensor]", rng: random.Random, in_place: frozenset[int]) -> "list[Tensor]":
-    """Return copies of the inputs in which one element of one floating-point input has become large."""
+    """Return copies of the inputs in which one element of one floating-point input has become large.
+
+    Where all inputs are whole numbers, seeds, the last one becomes another seed.
+    """
     import torch
 
     places = [i for i, t in enumerate(inputs) if t.dtype.is_floating_point and t.numel() and i not in in_place]
     edited = [tensor.clone() for tensor in inputs]
+    if not places:
+        edited[-1].view(-1)[0] = rng.randrange(1 << 31)
+        return edited
     target = edited[rng.choice(places)]
     flat = target.reshape(-1)
     size = float(flat.float().square().mean().sqrt()) or 1.0

@@ -6,9 +6,13 @@ size does neither. Rows are the last dimension; no row counts as smaller than a 
 rounding follows intermediate values that a small row does not show.
 
 The defaults follow from the output's type: a bf16 result carries 2^-9 of its own size per rounding, and honest kernels
-round up to three times. Problems whose honest kernels keep bf16 intermediates have an entry of their own.
+round up to three times. Problems whose honest kernels keep bf16 intermediates have an entry of their own. Gates that
+were measured at the deck's shapes stand in a problem's ``tolerance.json`` and go before the numbers here.
 """
 
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -49,6 +53,7 @@ PROBLEMS = {
 # The structural inputs of hard/02 let the state grow: fp32 in another order already differs by half of the answer's
 # size in rows that cancel. The deck's own absolute tolerance stands there; forgetting the state exceeds it.
 CASES = {("hard/02_kda_cutlass", "structural"): Gate(0.12, 0.05, atol=0.05)}
+TOLERANCE_FILE = "tolerance.json"
 _FLOOR_SHARE = 0.02
 
 
@@ -60,9 +65,35 @@ class Compared(msgspec.Struct, frozen=True):
     is_equal: bool
 
 
-def gate_for(problem: str, dtype: str, kind: str = "nominal") -> Gate:
-    """Return the gate of an output for one kind of content: exact for whole numbers."""
-    return CASES.get((problem, kind)) or PROBLEMS.get(problem) or DEFAULTS.get(dtype) or Gate(0.0, 0.0)
+class StoredGates(msgspec.Struct, frozen=True):
+    """What a ``tolerance.json`` decides, by `gate_key`; the rest of the file says how it was measured."""
+
+    gates: dict[str, Gate]
+
+
+def gate_key(problem: str, dtype: str, kind: str) -> str:
+    """Return a gate's name in ``tolerance.json``: the type, and the kind where that has a gate of its own."""
+    return f"{dtype}/{kind}" if (problem, kind) in CASES else dtype
+
+
+def gate_for(
+    problem: str, dtype: str, kind: str = "nominal", *, stored: Mapping[str, Gate] = MappingProxyType({})
+) -> Gate:
+    """Return the gate of an output for one kind of content: exact for whole numbers.
+
+    stored  what `read_gates` found for the problem, which goes before the numbers of this module
+    """
+    measured = stored.get(gate_key(problem, dtype, kind))
+    return measured or CASES.get((problem, kind)) or PROBLEMS.get(problem) or DEFAULTS.get(dtype) or Gate(0.0, 0.0)
+
+
+def read_gates(folder: Path) -> dict[str, Gate]:
+    """Return the gates that were measured for the problem in a folder, none where nothing is stored.
+
+    Raises msgspec.DecodeError for a ``tolerance.json`` that cannot be read.
+    """
+    path = folder / TOLERANCE_FILE
+    return msgspec.json.decode(path.read_bytes(), type=StoredGates).gates if path.exists() else {}
 
 
 def compare(expected: "Tensor", actual: "Tensor", gate: Gate) -> Compared:

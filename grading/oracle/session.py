@@ -8,6 +8,7 @@ from time import monotonic
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 
 from grading.oracle.arenas import OracleArena, as_bytes
@@ -62,7 +63,8 @@ class Oracle:
         """Load the problem's reference; say which constructor arguments each shape takes."""
         self._facts, self._secret, self._source = message, None, None
         self._slots, self._outputs, self._states, self._kept = [], [], {}, {}
-        self._reference = _load(message["reference"])
+        self._reference = _load(message["reference"], is_entry=bool(message["is_entry"]))
+        self._gates = msgspec.convert(message["gates"], dict[str, Gate])
         arguments = []
         for shape in message["shapes"]:
             self._bind(shape)
@@ -230,7 +232,7 @@ class Oracle:
 
     def _pieces(self, content: Content, slot: _Slot, copies: "list[Tensor]") -> "list[tuple[Tensor, Tensor, Gate]]":
         """Return what is compared: the parts that the reference names, else every part, and state changed in place."""
-        problem, parts = self._facts["problem"], len(copies)
+        parts = len(copies)
         pairs = list(zip(slot.expected[:parts], copies, strict=True))
         if hasattr(self._reference, "compared_parts"):
             named = self._reference.compared_parts(
@@ -239,7 +241,10 @@ class Oracle:
             pairs = [(wanted, found) for _, wanted, found in named]
         places = sorted(self._in_place)
         pairs += [(slot.expected[parts + i], slot.arenas[place].tensor) for i, place in enumerate(places)]
-        return [(wanted, found, gate_for(problem, str(wanted.dtype)[6:], content.kind)) for wanted, found in pairs]
+        return [(wanted, found, self._gate(wanted, content.kind)) for wanted, found in pairs]
+
+    def _gate(self, wanted: "Tensor", kind: str = "nominal") -> Gate:
+        return gate_for(self._facts["problem"], str(wanted.dtype)[6:], kind, stored=self._gates)
 
     def _deck_tolerance(self, wanted: "Tensor") -> float:
         return float(self._facts["tolerance"].get(str(wanted.dtype)[6:], 0.0))
@@ -281,7 +286,7 @@ class Oracle:
         for _ in range(_EDIT_TRIES):
             content = Content(edit_one(slot.content.inputs, rng, self._in_place))
             expected = self._run_reference(content)
-            gates = [gate_for(self._facts["problem"], str(part.dtype)[6:]) for part in expected]
+            gates = [self._gate(part) for part in expected]
             results = [compare(old, new, gate) for old, new, gate in zip(slot.expected, expected, gates, strict=True)]
             ratios = [result.ratio for result in results]
             moved = None if None in ratios else max(ratio or 0.0 for ratio in ratios)
@@ -349,12 +354,25 @@ class Oracle:
         return self._source
 
 
-def _load(path: str) -> ModuleType:
+class _EntryForm:
+    """A reference as the deck's entry points ask it: what its ``ENTRY`` names goes before its own names."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.__dict__["module"] = module
+
+    def __getattr__(self, name: str) -> Any:
+        return self.module.ENTRY[name] if name in self.module.ENTRY else getattr(self.module, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.module, name, value)
+
+
+def _load(path: str, *, is_entry: bool) -> Any:
     spec = importlib.util.spec_from_file_location("reference", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    return _EntryForm(module) if is_entry else module
 
 
 def _as_answer(parts: "list[Tensor]") -> Any:

@@ -64,9 +64,10 @@ def write_archive(entry: Entry, out: Path) -> Path:
 
 
 def summaries(entry: Entry) -> list[Summary | None]:
-    """Return the times of each shape in the first pass that has it."""
-    passes = entry.grade.evidence.passes
-    return [summarise(shape) for shape in passes[0].shapes] if passes else []
+    """Return the times of each shape in the first pass that has it; none where the grade claims none."""
+    evidence = entry.grade.evidence
+    shapes = evidence.passes[0].shapes if evidence.passes else []
+    return [None if evidence.untimed else summarise(shape) for shape in shapes]
 
 
 def _files(entry: Entry) -> dict[str, bytes]:
@@ -206,11 +207,15 @@ def _environment(entry: Entry) -> dict[str, Any]:
         "tier": evidence.tier,
         "isolation": entry.grade.verdict.isolation,
         "verdict": entry.grade.verdict.word,
+        "gpu_seconds": evidence.gpu_seconds,
+        "step_seconds": [taken.step_seconds for taken in evidence.passes],
         "shapes": [shape.shape for shape in evidence.passes[0].shapes] if evidence.passes else [],
         "samples_ms": [
             [call.claim_ns / 1e6 for call in calls_of(shape, "timed")]
-            for shape in (evidence.passes[0].shapes if evidence.passes else [])
+            for shape in (evidence.passes[0].shapes if evidence.passes and not evidence.untimed else [])
         ],
+        "form": evidence.intake.form,
+        "untimed": evidence.untimed,
     }
 
 

@@ -60,8 +60,9 @@ def run(options: dict[str, Any], write: Callable[[str], object]) -> int:
             baselines=baselines_of(problem, options["decks"]) if options["baselines"] else {},
             gpu=gpu,
         )
-        with hold_device(options["device"]), Progress(sys.stderr) as progress:
+        with hold_device(options["device"]) as held, Progress(sys.stderr) as progress:
             done = grade(request, progress.on_step)
+        done = done.with_gpu_seconds(held.seconds)
     except (CatalogueError, OSError, DeviceBusy) as error:
         raise GradeError(str(error)) from error
     entry = Entry(problem, gpu, bundle, done, started)

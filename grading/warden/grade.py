@@ -12,12 +12,16 @@ from typing import Literal
 import msgspec
 
 from grading.cpushapes import shapes_for
-from grading.evidence import EVIDENCE_SCHEMA, GRADER_VERSION, Baseline, Evidence, PassEvidence
+from grading.evidence import EVIDENCE_SCHEMA, GRADER_VERSION, Baseline, Evidence, Neighbour, PassEvidence
 from grading.hardware import Gpu
-from grading.problem import Problem, Shape
+from grading.neighbours import choose_neighbours, load_moves
+from grading.oracle.gates import read_gates
+from grading.problem import Form, Problem, Shape
 from grading.verdict import Verdict, has_integrity_lead, judge
+from grading.warden.form import form_of
 from grading.warden.gpustate import read_host
 from grading.warden.intake import take_in
+from grading.warden.neighbourpass import run_neighbours
 from grading.warden.onepass import DEADLINES, Job, Pass, is_fault_of_memory
 from grading.warden.oraclehost import OracleHost
 from grading.warden.plan import BASELINE, BASELINE_GPU, Effort, effort_of
@@ -63,6 +67,10 @@ class Grade:
     verdict: Verdict
     outputs: list[bytes]
 
+    def with_gpu_seconds(self, seconds: float | None) -> "Grade":
+        """Return the grade with the time for which it held its GPU, known only once it is released."""
+        return replace(self, evidence=msgspec.structs.replace(self.evidence, gpu_seconds=seconds))
+
 
 def grade(request: Request, on_step: OnStep = lambda name, taken: None, host: OracleHost | None = None) -> Grade:
     """Grade a bundle. Returns whatever the candidate does; raises only for faults of the request.
@@ -71,33 +79,41 @@ def grade(request: Request, on_step: OnStep = lambda name, taken: None, host: Or
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     found = read_host(request.device) | {"python": platform.python_version(), "kernel": platform.release()}
-    intake = take_in(request.problem, request.bundle, is_exempt=request.is_exempt)
-    job = _make_job(request)
+    problem = request.problem
+    intake = take_in(problem, request.bundle, is_exempt=request.is_exempt)
+    form = form_of(problem, request.reference.read_bytes(), request.bundle)
+    job = _make_job(request, form)
     taken: list[Pass] = []
     passes: list[PassEvidence] = []
     baselines: list[Baseline] = []
+    neighbours: list[Neighbour] = []
     if not intake.refused:
         with _hosted(request, job, host) as used:
-            baselines = [_run_baseline(job, variant, used, on_step) for variant in request.baselines.items()]
+            own = _make_job(request, "plain")
+            baselines = [_run_baseline(own, variant, used, on_step) for variant in request.baselines.items()]
             passes = _run_passes(job, on_step, used, taken)
+            neighbours = _run_neighbours(request, job, passes, used, on_step)
     for each in taken:
         found |= each.versions
     evidence = Evidence(
         schema=EVIDENCE_SCHEMA,
         grader_version=GRADER_VERSION,
-        problem=request.problem.key,
-        problem_version=request.problem.version,
+        problem=problem.key,
+        problem_version=problem.version,
         reference_digest=hashlib.sha256(request.reference.read_bytes()).hexdigest(),
         device=request.device,
         device_name="CPU" if request.device == "cpu" else str(found.get("name")),
         host=found,
         tier=request.tier,
         started_at=started,
-        intake=intake,
-        forbidden_calls=request.problem.rules.forbidden_calls,
+        intake=msgspec.structs.replace(intake, form=form),
+        forbidden_calls=problem.rules.forbidden_calls,
         passes=passes,
         baselines=baselines,
+        neighbours=neighbours,
         published_ms=list(request.published_ms),
+        untimed=problem.untimed(form),
+        gates=msgspec.to_builtins(job.gates),
     )
     return Grade(evidence, judge(evidence), [each.output for each in taken])
 
@@ -132,6 +148,17 @@ def _run_passes(job: Job, on_step: OnStep, host: OracleHost, taken: list[Pass]) 
     return passes
 
 
+def _run_neighbours(
+    request: Request, job: Job, passes: list[PassEvidence], host: OracleHost, on_step: OnStep
+) -> list[Neighbour]:
+    """Ask about shapes beside the listed ones, drawn by the first pass's secret, if all passes came to their end."""
+    if not job.effort.neighbours or any(taken.ended != "complete" for taken in passes):
+        return []
+    moves = load_moves(request.reference.parent, request.problem.shape_names)
+    shapes = choose_neighbours(job.shapes, moves, job.effort.neighbours, f"{passes[0].secret}/neighbours")
+    return run_neighbours(job, shapes, host, on_step) if shapes else []
+
+
 def _needs_pass(passes: list[PassEvidence], effort: Effort) -> bool:
     """Tell whether another pass must run: the tier's own count, and a second one before any accusation."""
     if not passes:
@@ -144,22 +171,25 @@ def _needs_pass(passes: list[PassEvidence], effort: Effort) -> bool:
     return len(passes) < effort.passes and last.ended == "complete"
 
 
-def _make_job(request: Request) -> Job:
+def _make_job(request: Request, form: Form) -> Job:
     problem, effort = request.problem, request.effort or effort_of(request.tier, request.device)
+    is_untimed = bool(problem.untimed(form))
     return Job(
         problem=problem.key,
         reference=request.reference,
-        shapes=request.shapes or shapes_for(problem, request.device),
+        shapes=request.shapes or shapes_for(problem, request.device, form),
         stress=[msgspec.structs.asdict(case) for case in problem.check.stress],
         tolerance=problem.check.tolerance,
         bundle=request.bundle,
         device=request.device,
-        effort=effort,
+        effort=replace(effort, as_deck=0) if is_untimed else effort,
         flush_bytes=0 if request.device == "cpu" else problem.timing.flush_bytes,
         deadlines=request.deadlines,
         limits=_limits(request),
         shows_reference="reference" not in problem.rules.forbidden_imports,
-        floors_ms=_floors(request),
+        floors_ms=() if is_untimed else _floors(request),
+        gates=read_gates(request.reference.parent),
+        adapter=request.reference.with_name("adapter.py") if form == "entry" else None,
         has_census=effort.has_census or bool(problem.rules.forbidden_calls),
     )
 

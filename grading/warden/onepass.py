@@ -13,25 +13,34 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from grading.evidence import Call, DeviceSample, PassEvidence, ShapeEvidence
+import msgspec
+
+from grading.evidence import Call, CodeLook, DeviceSample, PassEvidence, ShapeEvidence
+from grading.oracle.gates import Gate
 from grading.problem import Shape
+from grading.warden.claims import as_lines, census_rows, record_call
 from grading.warden.cores import keep_to
 from grading.warden.gpustate import Sampler
+from grading.warden.mappedcode import CodeWatch
 from grading.warden.oraclehost import OracleHost
 from grading.warden.plan import Effort, Step, plan_calls
 from grading.warden.process import LIMITS, ROOT, Child, Limits, Program
 from grading.warden.talk import Deadlines, Rung, Stopped, Talk
 
-DEADLINES = Deadlines()
+DEADLINES = Deadlines(first=300.0)
 _GRADING = ROOT / "grading"
 _FIRST_UID, _UIDS = 61000, 2000
-_LARGEST_CLAIM_NS = 1 << 62
 _SAMPLED_ONE_IN = 16
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all passes of a grade have in common."""
+    """What all passes of a grade have in common.
+
+    gates    tolerances that were measured for the problem, which go before those that are built in
+    adapter  what calls the bundle through the deck's entry points; None where its model takes the reference's tensors
+    listed   the shapes that the candidate is told of, where they are others than those it is asked about
+    """
 
     problem: str
     reference: Path
@@ -45,6 +54,9 @@ class Job:
     floors_ms: tuple[float | None, ...] = ()
     deadlines: Deadlines = DEADLINES
     limits: Limits = LIMITS
+    gates: Mapping[str, Gate] = field(default_factory=dict)
+    adapter: Path | None = None
+    listed: tuple[Shape, ...] = ()
     shows_reference: bool = True
     has_census: bool = False
     started: float = field(default_factory=monotonic)
@@ -74,10 +86,14 @@ class Pass:
     versions: dict[str, str] = field(default_factory=dict)
     calibration: list[float | None] = field(default_factory=list)
     samples: list[DeviceSample] = field(default_factory=list)
+    looks: list[CodeLook] = field(default_factory=list)
+    step_seconds: dict[str, float] = field(default_factory=dict)
     _arguments: list[list[Any]] = field(default_factory=list)
     _noops: list[list[Rung]] = field(default_factory=list)
     _talk: Talk | None = None
     _sampler: Sampler | None = None
+    _watch: CodeWatch | None = None
+    _step_began: float = field(default_factory=monotonic)
 
     def run(self) -> PassEvidence:
         """Go through all steps; return what was seen. Never raises for what the candidate does."""
@@ -91,6 +107,7 @@ class Pass:
             died_of = self._exit_signal()
         finally:
             written = self._close()
+            self._end_step()
         return PassEvidence(
             number=self.number,
             ended=ended,
@@ -108,6 +125,8 @@ class Pass:
             steps=self.steps,
             writable_inputs=self.writable_inputs,
             samples=self.samples,
+            step_seconds=self.step_seconds,
+            mapped_code=self.looks,
             calibration_before_ms=next(iter(self.calibration), None),
             calibration_after_ms=self.calibration[1] if len(self.calibration) > 1 else None,
         )
@@ -124,22 +143,28 @@ class Pass:
         job = self.job
         self._step("rehearse")
         self._rehearse(talk)
+        self._look()
         self._step("build")
-        built = talk.tell_worker({"do": "import"}, job.deadlines.build)
-        self.changed_at_import = _lines(built.get("changed"))
-        for arguments in self._arguments:
-            talk.tell_worker({"do": "model", "arguments": arguments}, job.deadlines.build)
+        built = talk.tell_worker({"do": "import", "adapter": str(job.adapter or "")}, job.deadlines.build)
+        self.changed_at_import = as_lines(built.get("changed"))
+        self._build_models(talk)
+        self._look()
         self._step("commit")
         committed = talk.ask_oracle({"do": "commit"})
         self.commitment, self.plan_seed = committed["commitment"], committed["plan_seed"]
         for index in range(len(job.shapes)):
             self._run_shape(talk, index)
+        self._look()
         self._step("close")
-        self.changed_at_end = _lines(talk.tell_worker({"do": "identity"}, job.deadlines.step).get("changed"))
+        self.changed_at_end = as_lines(talk.tell_worker({"do": "identity"}, job.deadlines.step).get("changed"))
         talk.part()
         self.calibration.append(talk.ask_oracle({"do": "calibrate"})["ms"])
         self.secret = talk.ask_oracle({"do": "reveal"})["secret"]
         self.at = "end"
+
+    def _build_models(self, talk: Talk) -> None:
+        for arguments in self._arguments:
+            talk.tell_worker({"do": "model", "arguments": arguments}, self.job.deadlines.build)
 
     def _start(self) -> Talk:
         """Start the worker, in a folder with a name of its own; open the problem in the oracle."""
@@ -150,7 +175,7 @@ class Pass:
                 entry="grading.worker.main",
                 arguments=(host.page, job.device, host.pause_seconds),
                 uid=_FIRST_UID + os.getpid() % _UIDS,
-                shown=[_GRADING / "__init__.py", _GRADING / "worker"],
+                shown=[_GRADING / "__init__.py", _GRADING / "worker", *([job.adapter] if job.adapter else [])],
                 bundle_at=f"/job-{secrets.token_hex(4)}",
                 bundle=self._bundle(),
                 limits=job.limits,
@@ -159,6 +184,7 @@ class Pass:
             ),
             [host.page],
         )
+        self._watch = CodeWatch(self.worker.pid, self.worker.binds)
         self._talk = talk = Talk(self.worker, host, job.deadlines)
         self.versions = talk.greet()
         self.isolation = {child.name: child.read_report() for child in (host.child, self.worker)}
@@ -167,9 +193,11 @@ class Pass:
                 "do": "open",
                 "problem": job.problem,
                 "reference": str(job.reference),
+                "is_entry": job.adapter is not None,
                 "shapes": job.shapes,
                 "stress": job.stress,
                 "tolerance": job.tolerance,
+                "gates": msgspec.to_builtins(job.gates),
             }
         )
         self._arguments = opened["arguments"]
@@ -177,7 +205,7 @@ class Pass:
 
     def _bundle(self) -> dict[str, bytes]:
         """Return the bundle's files beside the problem's public ones, which submissions may import."""
-        own = {"shapes.py": f"SHAPES = {self.job.shapes!r}\n".encode()}
+        own = {"shapes.py": f"SHAPES = {list(self.job.listed) or self.job.shapes!r}\n".encode()}
         if self.job.shows_reference:
             own["reference.py"] = self.job.reference.read_bytes()
         return {**own, **self.job.bundle}
@@ -223,12 +251,13 @@ class Pass:
         cases, began = self._map_shape(talk, index), monotonic()
         talk.tell_worker({"do": "model", "arguments": self._arguments[index]}, job.deadlines.build)
         try:
-            for step in plan_calls(job.effort, cases, random.Random(f"{self.plan_seed}/{index}")):
-                if step.kind == "weights":
-                    self._load_weights(talk)
-                    continue
-                self._step(f"shape {index} call", is_quiet=True)
-                self._make_call(talk, step)
+            rng = random.Random(f"{self.plan_seed}/{index}")
+            steps = list(plan_calls(job.effort, cases, rng))
+            looked = rng.randrange(len(steps))
+            for place, step in enumerate(steps):
+                self._take_step(talk, step, index)
+                if place == looked:
+                    self._look()
             census = self._take_census(talk, index)
         finally:
             noops = self._noops[index]
@@ -245,6 +274,13 @@ class Pass:
                 )
             )
 
+    def _take_step(self, talk: Talk, step: Step, index: int) -> None:
+        if step.kind == "weights":
+            self._load_weights(talk)
+            return
+        self._step(f"shape {index} call", is_quiet=True)
+        self._make_call(talk, step)
+
     def _load_weights(self, talk: Talk) -> None:
         talk.ask_oracle({"do": "weights", "number": self._next()})
         talk.tell_worker({"do": "state"}, self.job.deadlines.step)
@@ -255,13 +291,19 @@ class Pass:
         prepared = talk.ask_oracle({"do": "prepare", "number": number} | content)
         if prepared["poke"]:
             talk.tell_worker({"do": "poke", "names": prepared["poke"]}, self.job.deadlines.step)
-        rung = talk.ring(self._order(number, step, int(prepared["poison"]), is_noop=False))
+        order = self._order(number, step, int(prepared["poison"]), is_noop=False)
+        rung = talk.ring(order, is_first=not self.calls)
         if number % _SAMPLED_ONE_IN == 0:
             self._sample()
-        call = _make_record(number, step, rung, prepared["moved"])
+        call = record_call(number, step, rung, prepared["moved"])
         self.calls.append(call)
         if call.fault_text is not None and "CUDA error" in call.fault_text:
             raise Stopped("device", call.fault_text)
+
+    def _look(self) -> None:
+        """Compare the worker's code with its files, without a word to the worker; never while a clock runs."""
+        if self._watch is not None:
+            self.looks.append(self._watch.look(self.at))
 
     def _sample(self) -> None:
         sample = self._sampler and self._sampler.sample(self.worker.pid if self.worker else 0, self.host.child.pid)
@@ -273,7 +315,7 @@ class Pass:
             return []
         self._step(f"shape {index} census")
         rows = talk.tell_worker({"do": "census", "slot": 0}, self.job.deadlines.step).get("rows", [])
-        return [row for row in map(_census_row, rows if isinstance(rows, list) else []) if row][:60]
+        return census_rows(rows)
 
     def _order(self, number: int, step: Step, poison: int, *, is_noop: bool) -> dict[str, Any]:
         return {
@@ -294,8 +336,16 @@ class Pass:
     def _step(self, name: str, *, is_quiet: bool = False) -> None:
         self.at = name
         if not is_quiet:
+            self._end_step()
             self.steps.append(name)
         self.on_step(name, self)
+
+    def _end_step(self) -> None:
+        """Note how long the last step took."""
+        now = monotonic()
+        if self.steps:
+            self.step_seconds[self.steps[-1]] = round(now - self._step_began, 3)
+        self._step_began = now
 
     def _exit_signal(self) -> int | None:
         code = self.worker.exit_code(1) if self.worker else None
@@ -314,42 +364,3 @@ def is_fault_of_memory(evidence: PassEvidence) -> bool:
     if evidence.ended == "device":
         return True
     return evidence.ended == "died" and evidence.signal in (signal.SIGSEGV, signal.SIGBUS)
-
-
-def _make_record(number: int, step: Step, rung: Rung, moved: float | None) -> Call:
-    """Return the record of a call: the oracle's findings as they are, the worker's claims only within bounds."""
-    judged, fault, claim = rung.judged, rung.called.get("fault"), rung.called.get("claim_ns")
-    fault = fault if isinstance(fault, dict) else None
-    return Call(
-        number=number,
-        group=step.group,
-        kind=step.kind,
-        name=step.name,
-        slot=step.slot,
-        done_ns=rung.done_ns,
-        snap_ns=rung.snap_ns,
-        claim_ns=claim if isinstance(claim, int) and 0 <= claim < _LARGEST_CLAIM_NS else 0,
-        ratio=judged["ratio"],
-        bad=judged["bad"],
-        form=judged["form"],
-        hash=judged["hash"],
-        inputs_intact=judged["inputs_intact"],
-        poison_left=judged["poison_left"],
-        is_within_deck=judged["is_within_deck"],
-        class_ratio=judged["class_ratio"],
-        moved=moved,
-        fault=str(fault.get("kind"))[:20] if fault else None,
-        fault_text=str(fault.get("text"))[:500] if fault else None,
-    )
-
-
-def _lines(value: Any) -> list[str]:
-    return [str(line)[:200] for line in value][:40] if isinstance(value, list) else []
-
-
-def _census_row(row: Any) -> dict[str, Any] | None:
-    if not isinstance(row, dict) or not isinstance(row.get("name"), str):
-        return None
-    share = row.get("share")
-    kind = "kernel" if row.get("kind") == "kernel" else "op"
-    return {"name": row["name"][:120], "kind": kind, "share": float(share) if isinstance(share, float | int) else 0.0}

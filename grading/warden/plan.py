@@ -31,7 +31,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much a tier does per shape."""
+    """How much a tier does per shape.
+
+    neighbours  how many shapes that are not listed are asked about after all passes
+    """
 
     seeds: int
     edits: int
@@ -45,16 +48,20 @@ class Effort:
     slots: int
     passes: int
     has_census: bool
+    neighbours: int = 0
 
 
 QUICK = Effort(3, 6, 20, 0, 4, 4, 12, 8, (3, 6), 3, 1, False)
-FULL = Effort(3, 20, 60, 0, 12, 8, 30, 8, (8, 24), 4, 2, True)
+FULL = Effort(3, 20, 60, 0, 12, 8, 30, 8, (8, 24), 4, 2, True, 4)
 QUICK_GPU = Effort(3, 6, 40, 30, 8, 8, 30, 8, (3, 6), 3, 1, False)
-FULL_GPU = Effort(3, 20, 200, 60, 20, 16, 60, 8, (8, 24), 4, 2, True)
+FULL_GPU = Effort(3, 20, 200, 60, 20, 16, 60, 8, (8, 24), 4, 2, True, 4)
 
 # What a baseline gets: its time, and enough fresh content to see that it answers rightly.
 BASELINE = Effort(1, 0, 12, 0, 3, 3, 6, 0, (3, 4), 3, 1, False)
 BASELINE_GPU = Effort(1, 0, 20, 30, 3, 3, 10, 0, (3, 4), 3, 1, False)
+
+# What a shape beside the listed ones gets: its answers, on few contents of each kind, and no clock.
+NEIGHBOUR = Effort(2, 2, 0, 0, 2, 0, 0, 2, (1, 2), 2, 1, False)
 
 
 def effort_of(tier: str, device: str) -> Effort:

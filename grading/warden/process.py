@@ -86,7 +86,9 @@ class Child:
         self.output_bytes = 0
         self.report: dict[str, Any] = {}
         passed = [theirs.fileno(), *descriptors]
-        spec = _memory_file(json.dumps(_jail_spec(program, passed)).encode())
+        jail = _jail_spec(program, passed)
+        self.binds: list[str] = jail["binds"]
+        spec = _memory_file(json.dumps(jail).encode())
         report, report_in = os.pipe()
         command = [sys.executable, "-I", "-S", "-B", "-c", _JAIL_LINE.format(root=str(ROOT)), str(spec), str(report_in)]
         self._process = subprocess.Popen(

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import TextIO
 
-from grading.evidence import ShapeEvidence
+from grading.evidence import PassEvidence, ShapeEvidence, shape_label
+from grading.verdict import outcome_of
 from grading.verdict_timing import Summary
 from grading.warden.grade import Grade
 from grading.warden.onepass import Pass
@@ -53,6 +54,10 @@ def table(done: Grade, times: Sequence[Summary | None]) -> str:
         lines.append("shape  calls  worst error  device ms   p5 .. p95 ms          outside ms    deck ms  size")
         shapes = evidence.passes[0].shapes
         lines += [_row(index, shape, time) for index, (shape, time) in enumerate(zip(shapes, times, strict=True))]
+    lines += [f"not listed: {shape_label(item.shape)}: {outcome_of(item)}" for item in evidence.neighbours]
+    lines += [_durations(taken) for taken in evidence.passes]
+    if evidence.gpu_seconds is not None:
+        lines.append(f"the GPU was held for {evidence.gpu_seconds:.1f} s")
     for item in verdict.fired[:_MOST_FIRED]:
         where = f"pass {item.in_pass}" + (f" shape {item.shape}" if item.shape is not None else "")
         lines.append(f"{item.rule}: {item.word}, {where}, {item.count} times: {item.message}")
@@ -61,13 +66,17 @@ def table(done: Grade, times: Sequence[Summary | None]) -> str:
     return "\n".join([*lines, f"verdict: {verdict.word}"])
 
 
+def _durations(taken: PassEvidence) -> str:
+    steps = ", ".join(f"{name} {seconds:.1f}" for name, seconds in taken.step_seconds.items())
+    return f"pass {taken.number} took {sum(taken.step_seconds.values()):.1f} s: {steps}"
+
+
 def _row(index: int, shape: ShapeEvidence, time: Summary | None) -> str:
     ratios = [call.ratio for call in shape.calls]
     worst = "no answer" if not ratios or None in ratios else f"{max(r for r in ratios if r is not None):.2g} tol"
-    size = " ".join(f"{name}={value:g}" for name, value in shape.shape.items())
     timing = "         -             -                     -          -"
     if time is not None:
         deck = "-" if time.deck_ms is None else f"{time.deck_ms:.4f}"
         span = f"{time.p5_ms:.4f} .. {time.p95_ms:.4f}"
         timing = f"{time.median_ms:>9.4f}   {span:<20}  {time.outside_ms:>10.4f}  {deck:>9}"
-    return f"{index:>5}  {len(shape.calls):>5}  {worst:>11}  {timing}  {size}"
+    return f"{index:>5}  {len(shape.calls):>5}  {worst:>11}  {timing}  {shape_label(shape.shape)}"

@@ -51,22 +51,21 @@ class Mapped:
     """A range of device memory in this process; it is unmapped once nothing refers to it any more.
 
     Every tensor over the range refers to it, so a candidate that keeps a tensor keeps the memory.
+    gap  bytes on either side that are reserved with it and hold nothing: an access there faults
     """
 
-    def __init__(self, address: int, size: int) -> None:
+    def __init__(self, address: int, size: int, gap: int) -> None:
         self.address = address
         self.size = size
-        self._free = weakref.finalize(self, _unmap, address, size)
+        self._free = weakref.finalize(self, _unmap, address, size, gap)
         # At the end of the process the driver frees everything; its library may be gone before this runs.
         self._free.atexit = False
 
 
 def export_memory(size: int, device: int) -> tuple[int, Mapped]:
     """Allocate device memory, map it read-write here, and return a descriptor for others with the mapping."""
-    driver, properties = _driver(), _properties(device)
-    granularity = ctypes.c_size_t()
-    _check(driver.cuMemGetAllocationGranularity(ctypes.byref(granularity), ctypes.byref(properties), 0), "granularity")
-    rounded = -(-max(size, 1) // granularity.value) * granularity.value
+    driver, properties, granularity = _driver(), _properties(device), _granularity(device)
+    rounded = -(-max(size, 1) // granularity) * granularity
     handle, descriptor = ctypes.c_ulonglong(), ctypes.c_int()
     flags = ctypes.c_ulonglong(0)
     _check(
@@ -105,22 +104,32 @@ class _Interface:
 
 
 def _map(handle: ctypes.c_ulonglong, size: int, device: int, *, writable: bool) -> Mapped:
-    driver, address, zero = _driver(), ctypes.c_ulonglong(), ctypes.c_ulonglong(0)
-    length, none = ctypes.c_size_t(size), ctypes.c_size_t(0)
-    _check(driver.cuMemAddressReserve(ctypes.byref(address), length, none, zero, zero), "reserve")
+    driver, reserved, zero = _driver(), ctypes.c_ulonglong(), ctypes.c_ulonglong(0)
+    length, none, gap = ctypes.c_size_t(size), ctypes.c_size_t(0), _granularity(device)
+    whole = ctypes.c_size_t(size + 2 * gap)
+    _check(driver.cuMemAddressReserve(ctypes.byref(reserved), whole, none, zero, zero), "reserve")
+    address = ctypes.c_ulonglong(reserved.value + gap)
     _check(driver.cuMemMap(address, length, none, handle, zero), "map")
     access = _Access(_Location(_DEVICE, device), _READ_WRITE if writable else _READ)
     _check(driver.cuMemSetAccess(address, length, ctypes.byref(access), ctypes.c_size_t(1)), "access")
     # The mapping holds the memory from here on; the handle is not needed again.
     _check(driver.cuMemRelease(handle), "release")
-    return Mapped(address.value, size)
+    return Mapped(address.value, size, gap)
 
 
-def _unmap(address: int, size: int) -> None:
+def _unmap(address: int, size: int, gap: int) -> None:
     """Wait for work that may still use a range, then unmap it. Refusals are left alone: nobody could act on one."""
     driver, start, length = _driver(), ctypes.c_ulonglong(address), ctypes.c_size_t(size)
     if driver.cuCtxSynchronize() == 0 and driver.cuMemUnmap(start, length) == 0:
-        driver.cuMemAddressFree(start, length)
+        driver.cuMemAddressFree(ctypes.c_ulonglong(address - gap), ctypes.c_size_t(size + 2 * gap))
+
+
+@cache
+def _granularity(device: int) -> int:
+    """Return the bytes in whose multiples the device maps memory."""
+    found, properties = ctypes.c_size_t(), _properties(device)
+    _check(_driver().cuMemGetAllocationGranularity(ctypes.byref(found), ctypes.byref(properties), 0), "granularity")
+    return found.value
 
 
 def _properties(device: int) -> _Properties:

@@ -1,14 +1,15 @@
 """Worker side of the arenas: descriptors become tensors, read-only where the contract allows.
 
 On ``cpu`` an arena is a sealed memory file: any write through the mapping faults. On ``cuda`` it is an exported handle
-of the CUDA driver, see `grading.worker.cudavmm`.
+of the CUDA driver, see `grading.worker.cudavmm`. On both, what lies on either side of a mapping cannot be touched.
 """
 
-import mmap
 import os
 import warnings
 from math import prod
 from typing import TYPE_CHECKING, Any
+
+from grading.worker.guarded import Guarded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class Arena:
     """One tensor's shared memory, mapped once; `tensor` makes a new tensor over it each time.
 
-    spec      ``{"shape": [...], "dtype": "bfloat16", "bytes": n}`` as the oracle describes it
+    spec      ``{"shape": [...], "dtype": "bfloat16", "bytes": n, "first": m}`` as the oracle describes it
     writable  False maps it read-only
     """
 
@@ -25,8 +26,7 @@ class Arena:
         self._spec = spec
         self._device = device
         if device == "cpu":
-            protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-            self._mapping = mmap.mmap(descriptor, max(int(spec["bytes"]), mmap.PAGESIZE), prot=protection)
+            self._guarded = Guarded(descriptor, int(spec["arena_bytes"]), writable=writable)
         else:
             from grading.worker.cudavmm import import_memory
 
@@ -43,7 +43,7 @@ class Arena:
         if self._device == "cpu":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                flat = torch.frombuffer(self._mapping, dtype=torch.uint8, count=count)
+                flat = torch.frombuffer(self._guarded.window(int(self._spec["first"]), count), dtype=torch.uint8)
         else:
             from grading.worker.cudavmm import wrap_bytes
 

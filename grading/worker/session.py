@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from grading.worker.adapted import load_adapter
 from grading.worker.census import take_census
 from grading.worker.doorbell import DONE, GO, Doorbell
 from grading.worker.identity import compare_identity, take_identity
@@ -53,9 +54,14 @@ class Session:
         self._timer: Callable[[], Any] = perf_counter_ns
 
     def import_bundle(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Import ``solution``; only from here on the bundle's folder is on the import path."""
+        """Import ``solution``; only from here on the bundle's folder is on the import path.
+
+        An adapter, where one is named, stands in for the module: it calls ``solution`` through the deck's entry points.
+        """
         sys.path.insert(0, os.getcwd())
         self._module = importlib.import_module("solution")
+        if message["adapter"]:
+            self._module = load_adapter(message["adapter"])
         return {"event": "built", "changed": compare_identity(self._before, take_identity())[:40]}
 
     def build_model(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,11 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from grading.hardware import load_gpus
+from grading.neighbours import NEIGHBOURS
+from grading.oracle.gates import TOLERANCE_FILE, read_gates
 from grading.problem import DECKS, Problem, load_decks
 from grading.record import ArchiveFile, Record, decode
 from grading.regrade import Question
@@ -18,6 +22,7 @@ _SOURCES = (".py", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".ptx")
 _LOGS = frozenset(
     {"result.json", "meta.log", "benchmark.log", "check.log", "environment.json", "framework.txt", "cuda_language.json"}
 )
+_BESIDE = ("adapter.py", NEIGHBOURS, TOLERANCE_FILE)
 _KERNEL, _PLAIN = "kernel", "eager"
 
 
@@ -54,7 +59,8 @@ def deck_parcel(job: GradeJob) -> Parcel:
     deck, own = DECKS / problem.deck, DECKS / problem.deck / problem.id
     if not (own / "reference.py").exists():
         raise ParcelMissing(f"{problem.key} has no reference; it cannot be graded")
-    paths = [deck / "deck.toml", *sorted(deck.glob("*/problem.toml")), own / "reference.py"]
+    beside = [own / name for name in _BESIDE if (own / name).exists()]
+    paths = [deck / "deck.toml", *sorted(deck.glob("*/problem.toml")), own / "reference.py", *beside]
     files = {str(path.relative_to(DECKS)): path.read_bytes() for path in paths}
     name = reference_of(job)
     if name:
@@ -111,6 +117,7 @@ def question_of(job: GradeJob) -> Question:
         tier=job.tier,
         reference_digest=hashlib.sha256(reference).hexdigest(),
         bundle=bundle,
+        gates=msgspec.to_builtins(read_gates(DECKS / problem.deck / problem.id)),
         published_ms=published,
     )
 

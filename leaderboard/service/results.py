@@ -28,6 +28,7 @@ from leaderboard.service.parcels import ParcelMissing, question_of
 
 log = logging.getLogger(__name__)
 _MOST_FIRED = 30
+_CLOCK_SECONDS = 1.0
 _BAD = frozenset({"incorrect", "integrity", "not_reproduced"})
 
 
@@ -143,6 +144,7 @@ def _store(
             jobs.keep_late_result(job.pk, job.token, holder, at, digest)
             return None
         job.ended_at = at
+        jobs.keep_cost(job.pk, _gpu_seconds(asked[0], job))
         if job.run is None:
             hosts.take_calibration(job, holder, verdict.word, times, digest)
         else:
@@ -151,6 +153,14 @@ def _store(
             row.save(force_insert=True)
             _ask_for_a_second(row, at)
     return verdict.word
+
+
+def _gpu_seconds(evidence: Evidence, job: GradeJob) -> float | None:
+    """Return for how long a grade held its GPU; None where its evidence does not say, or more than the job was held."""
+    said = evidence.gpu_seconds
+    assert job.leased_at is not None and job.ended_at is not None
+    most = (job.ended_at - job.leased_at).total_seconds() + _CLOCK_SECONDS
+    return said if said is not None and 0 <= said <= most else None
 
 
 def _judge(evidence: Evidence, question: Question) -> tuple[Verdict, Times]:
@@ -195,7 +205,7 @@ def _verification(
 def _shapes(evidence: Evidence, question: Question, times: Times) -> list[dict[str, object]]:
     """Return each shape with its time, the published one, and their ratio; on a processor no time is comparable."""
     sizes = [shape.shape for shape in evidence.passes[0].shapes] if evidence.passes else []
-    published = question.published_ms if not question.is_processor else ()
+    published = question.published_ms if not question.is_processor and not evidence.untimed else ()
     found = []
     for index, (size, ms) in enumerate(zip(sizes, times.shapes_ms, strict=True)):
         claimed = published[index] if index < len(published) else None

@@ -54,9 +54,9 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 def make_request(op: str, bundle: dict[str, bytes], **changes) -> Request:
     """Return the request of a tiny problem on the processor."""
-    fields = {"device": "cpu", "tier": "quick", "effort": TINY} | changes
-    problem = load_decks(OPS)["toy"].problems[op]
-    return Request(problem=problem, reference=OPS / "toy" / op / "reference.py", bundle=bundle, **fields)
+    reference = OPS / "toy" / op / "reference.py"
+    fields = {"reference": reference, "device": "cpu", "tier": "quick", "effort": TINY} | changes
+    return Request(problem=load_decks(OPS)["toy"].problems[op], bundle=bundle, **fields)
 
 
 def grade_source(op: str, source: str, host: OracleHost | None = None, **changes) -> Grade:

@@ -3,10 +3,12 @@
 import io
 import json
 from pathlib import Path
+from time import sleep
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from grading.evidence import read_evidence
 from grading.verdict import judge
 from grading.warden import archiveout, onepass
 from grading.warden.lock import DeviceBusy, hold_device
@@ -57,6 +59,20 @@ def test_the_archive_is_complete(graded: tuple[int, str, Path]) -> None:
     assert environment["torch"]
     assert environment["isolation"] in "AB"
     assert len(environment["samples_ms"]) == 2
+
+
+def test_what_each_step_took_is_in_the_table_and_in_the_archive(graded: tuple[int, str, Path]) -> None:
+    _, text, folder = graded
+    environment = json.loads((folder / "environment.json").read_text())
+    evidence = read_evidence((folder / "evidence.json").read_bytes())
+    (taken,) = environment["step_seconds"]
+    assert taken == evidence.passes[0].step_seconds
+    assert list(taken) == evidence.passes[0].steps
+    assert {"start", "rehearse", "build", "commit", "shape 0", "shape 1", "close"} <= set(taken)
+    assert all(seconds >= 0 for seconds in taken.values())
+    assert 0 < sum(taken.values()) < 600
+    assert f"pass 1 took {sum(taken.values()):.1f} s: start" in text
+    assert (environment["gpu_seconds"], evidence.gpu_seconds) == (None, None)
 
 
 @pytest.mark.django_db
@@ -119,8 +135,11 @@ def test_two_graders_never_share_a_gpu() -> None:
     with hold_device("cuda:0"), hold_device("cpu"), hold_device("cpu"), hold_device("cuda:1"):
         with pytest.raises(DeviceBusy), hold_device("cuda:0"):
             pass
-    with hold_device("cuda:0"):
-        pass
+    with hold_device("cuda:0") as held:
+        assert held.seconds is None
+        sleep(0.02)
+    assert held.seconds is not None
+    assert 0.02 <= held.seconds < 5
 
 
 def test_doctor_says_what_is_there() -> None:

@@ -1,5 +1,8 @@
 """The numeric gate: what it lets through and what not, on tensors alone."""
 
+import json
+import shutil
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="the gate compares tensors")
@@ -7,6 +10,7 @@ torch = pytest.importorskip("torch", reason="the gate compares tensors")
 from grading.oracle.contents import edit_one, quiet_seeds  # noqa: E402
 from grading.oracle.gates import DEFAULTS, Gate, class_ratio, compare, gate_for, is_within  # noqa: E402
 from grading.oracle.secret import Secret  # noqa: E402
+from tests.grader.support import OPS, grade_source  # noqa: E402
 
 GATE = DEFAULTS["bfloat16"]
 
@@ -111,3 +115,16 @@ def test_seeds_follow_from_the_secret_and_the_label_alone():
     assert secret.seed("0/nominal/1") != other.seed("0/nominal/1")
     assert secret.commitment == again.commitment != other.commitment
     assert bytes.fromhex(secret.reveal()) == b"a" * 32
+
+
+def test_a_gate_stored_beside_the_reference_decides_and_stands_in_the_evidence(tmp_path):
+    shutil.copytree(OPS / "toy", tmp_path / "toy")
+    narrow = {"schema": 1, "gates": {"float32": {"share": 0.0, "rtol": 0.0}}}
+    (tmp_path / "toy" / "G" / "tolerance.json").write_text(json.dumps(narrow))
+    source = (OPS / "toy" / "G" / "reference.py").read_text().replace("self.decay)", "self.decay + 1e-7)")
+    for folder, word, gates in (
+        (OPS, "verified", {}),
+        (tmp_path, "incorrect", {"float32": {"share": 0.0, "rtol": 0.0, "atol": 0.0}}),
+    ):
+        done = grade_source("G", source, reference=folder / "toy" / "G" / "reference.py")
+        assert (done.verdict.word, done.evidence.gates) == (word, gates)

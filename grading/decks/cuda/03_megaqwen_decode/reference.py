@@ -7,8 +7,12 @@ hidden            (1024,) bf16, the output of the step before
 tokens            (steps, 1024) bf16, the steps' own inputs
 k_cache, v_cache  (layers, 8, ctx_len, 128) bf16, keys turned to their positions
 answer            last output (1024,), and the keys and values that the steps appended (layers, 8, steps, 128)
+
+Through the deck's entry points (``ENTRY``) a call is given a seed, and the answer is the last output alone: caches
+stay in whatever form the submission keeps them.
 """
 
+import copy
 import random
 from collections.abc import Iterator
 
@@ -22,6 +26,7 @@ UNSEEDED_WEIGHTS = True
 LARGE_INPUTS = True
 STRUCTURAL_SHAPE = 0
 STRUCTURAL_TOLERANCE = (0.08, 0.08)
+LOUDER = 4.0
 
 
 class Block(nn.Module):
@@ -66,11 +71,52 @@ class Model(nn.Module):
     def forward(self, hidden: Tensor, tokens: Tensor, k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, ...]:
         start, steps = k_cache.shape[2], tokens.shape[0]
         keys, values = (F.pad(cache, (0, 0, 0, steps)) for cache in (k_cache, v_cache))
-        for step in range(steps):
+        hidden = self.advance(hidden, tokens, keys, values, start)
+        return hidden, keys[:, :, start:].contiguous(), values[:, :, start:].contiguous()
+
+    def advance(self, hidden: Tensor, tokens: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
+        """Return the output after the tokens; write their keys and values into the caches from row ``start`` on."""
+        for step in range(tokens.shape[0]):
             hidden = 0.5 * tokens[step] + 0.5 * hidden
             for layer, block in enumerate(self.blocks):
                 hidden = block(hidden, keys[layer], values[layer], start + step)
-        return hidden, keys[:, :, start:].contiguous(), values[:, :, start:].contiguous()
+        return hidden
+
+
+class SeededModel(Model):
+    """The deck's run: a prefill and the steps after it, all of whose inputs follow from a seed.
+
+    Nobody can place loud rows in a cache that the submission fills by itself, so the weights make attention loud; with
+    the deck's it drowns in the MLP. Keys are projected like one of the two query heads that read them, which therefore
+    looks at the token's own row; else that would be one among many. Norms stay 1, as in the deck: scores keep their
+    bound.
+    """
+
+    def __init__(self, num_layers: int, max_seq: int, ctx_len: int, decode_steps: int) -> None:
+        super().__init__(num_layers, max_seq)
+        self.parts = (ctx_len, decode_steps)
+        with torch.no_grad():
+            for block in self.blocks:
+                block.v_proj *= LOUDER
+                block.k_proj.copy_(block.q_proj.view(KV_HEADS, -1, HIDDEN)[:, :HEAD].flatten(0, 1))
+
+    def forward(self, seed: Tensor) -> Tensor:
+        number, device = int(seed), seed.device
+        # Widened once: the prefill would do it for every token.
+        wide = copy.deepcopy(self).float()
+        sizes = (self.num_layers, KV_HEADS, sum(self.parts), HEAD)
+        keys, values = (torch.zeros(sizes, dtype=torch.bfloat16, device=device) for _ in range(2))
+        hidden, position = stream(number, 1).to(device)[0], 0
+        for offset, count in enumerate(self.parts, start=1):
+            hidden = wide.advance(hidden, stream(number + offset, count).to(device), keys, values, position)
+            position += count
+        return hidden
+
+
+def stream(seed: int, count: int) -> Tensor:
+    """Return vectors of one of the deck's streams (count, 1024) bf16: one generator each, on the processor."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, HIDDEN, dtype=torch.bfloat16, generator=generator, device="cpu")
 
 
 def draw(*sizes: int) -> nn.Parameter:
@@ -128,3 +174,12 @@ def camouflaged_cases(inputs: list[Tensor], rng: random.Random) -> Iterator[tupl
     keys[:, :, rows] *= 2.5
     values[:, :, rows] *= 5
     yield "few_loud_rows", [hidden, tokens, keys, values]
+
+
+ENTRY = {
+    "Model": SeededModel,
+    "get_init_inputs": lambda: [*get_init_inputs(), ctx_len, decode_steps],
+    "get_inputs": lambda: [torch.randint((1 << 31) - 8, (1,))],
+    "structural_cases": lambda inputs, rng: iter(()),
+    "camouflaged_cases": lambda inputs, rng: iter(()),
+}

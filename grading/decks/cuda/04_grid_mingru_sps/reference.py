@@ -7,6 +7,8 @@ obs (256, 4), state (256, 3, 256)     what the policy alone is asked about, fp32
 agent, food (num_envs, 2)             start positions, fp32 whole numbers; memory starts at zero
 rng (num_envs,)                       the games' generators, int64
 answer                                logits, new state, value; rewards, positions (int64), last logits of the games
+
+Through the deck's entry points (``ENTRY``) a call is given obs, state and a seed, which says start and generators.
 """
 
 import random
@@ -65,6 +67,20 @@ class Model(nn.Module):
         return F.linear(h, self.w_a, self.b_a), torch.stack(states, dim=1), F.linear(h, self.w_v, self.b_v)[:, 0]
 
 
+class SeededModel(Model):
+    """The same, with games that start as a seed says."""
+
+    def __init__(self, num_envs: int, horizon: int) -> None:
+        super().__init__(horizon)
+        self.num_envs = num_envs
+
+    def forward(self, obs: Tensor, state: Tensor, seed: Tensor) -> tuple[Tensor, ...]:
+        generator = torch.Generator().manual_seed(int(seed))
+        start = torch.randint(SIDE, (2, self.num_envs, 2), generator=generator, device="cpu").float()
+        rng = torch.arange(self.num_envs, device=obs.device) + 10007 * seed
+        return super().forward(obs, state, *start.to(obs.device), rng)
+
+
 def observe(agent: Tensor, food: Tensor) -> Tensor:
     """Return where the food lies from the agent, and where the agent stands."""
     return torch.cat(((food - agent) / SIDE, agent / (SIDE - 1)), dim=1)
@@ -117,3 +133,11 @@ def structural_cases(inputs: list[Tensor], rng: random.Random) -> Iterator[tuple
     ahead = middle + sides[torch.arange(len(agent), device=agent.device) % 4]
     yield "second_step_hits", [obs, state, middle, ahead, generators]
     yield "used_generators", [obs, state, agent, food, generators * MULTIPLIER & MASK]
+
+
+ENTRY = {
+    "Model": SeededModel,
+    "get_init_inputs": lambda: [num_envs, horizon],
+    "get_inputs": lambda: [*get_inputs()[:2], torch.randint((1 << 31) - 8, (1,))],
+    "structural_cases": lambda inputs, rng: iter(()),
+}

@@ -10,6 +10,9 @@ windows       (3, 3, 3, heads * 128) bf16: per layer the last three raw projecti
 latents       (ctx, kv_lora) bf16, rope_keys (ctx, qk_rope) bf16: the cache of the latent-attention layer
 answer        output, new memory, new windows, the appended latent, the appended rope key
 
+Through the deck's entry point (``ENTRY``) the answer holds the whole cache instead of the appended rows, as ``step``
+hands it back.
+
 Weights are drawn on the device from the current seed, since drawing them on the host takes minutes.
 """
 
@@ -201,6 +204,16 @@ class Model(nn.Module):
         return (x, torch.stack(memories), torch.stack(new_windows), latent, key), possible
 
 
+class WholeModel(Model):
+    """The same step, with the whole cache in its answer."""
+
+    def forward(
+        self, token: Tensor, memory: Tensor, windows: Tensor, latents: Tensor, rope_keys: Tensor
+    ) -> tuple[Tensor, ...]:
+        *rest, latent, key = super().forward(token, memory, windows, latents, rope_keys)
+        return (*rest, torch.cat((latents, latent[None])), torch.cat((rope_keys, key[None])))
+
+
 class Last:
     """The model of the last call, for answers with other experts."""
 
@@ -313,3 +326,16 @@ def distance(expected: tuple[Tensor, ...], actual: tuple[Tensor, ...], layer: in
     pairs = [(answer[0], answer[3], *answer[2][1:, :, -1]) for answer in (expected, actual)]
     wanted, found = (pair[(2, 3, 1, 0)[layer]].float() for pair in pairs)
     return float((wanted - found).norm() / wanted.norm())
+
+
+def whole_parts(
+    inputs: list[Tensor], expected: tuple[Tensor, ...], actual: tuple[Tensor, ...]
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield the parts of the plain answer, and the rows that the cache held before."""
+    plain = [(*answer[:3], answer[3][-1], answer[4][-1]) for answer in (expected, actual)]
+    yield from compared_parts(inputs, *plain)
+    for name, place in (("latents", 3), ("rope_keys", 4)):
+        yield name, inputs[place], actual[place][:-1]
+
+
+ENTRY = {"Model": WholeModel, "compared_parts": whole_parts}

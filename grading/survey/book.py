@@ -1,0 +1,249 @@
+"""The results of a survey as one JSON file, written anew after every item, and the budget that its items share."""
+
+import signal
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from types import FrameType
+from typing import Any, Literal
+
+import msgspec
+
+BOOK_SCHEMA = 1
+State = Literal["done", "failed", "overran", "cut"]
+
+
+class SurveyError(Exception):
+    """The survey as a whole cannot be made as asked; the message is for a person."""
+
+
+class ItemFailed(Exception):
+    """One item gave no result; the message says why, and the survey goes on."""
+
+
+class OutOfTime(Exception):
+    """An item's time was over; ``partial`` is what it has until then."""
+
+    def __init__(self, partial: object = None) -> None:
+        super().__init__("out of time")
+        self.partial = partial
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One item of a survey.
+
+    solution  its name; empty where the item is a whole problem
+    digest    of what was measured: an entry with another digest is measured again
+    state     ``done``; ``failed``; ``overran`` its own limit; ``cut`` by the survey's budget, to be gone on with
+    seconds   that the item took, which is the time that it held the device; of a cut one so far
+    result    what the survey in question writes; of an item that was stopped, what it had until then
+    """
+
+    problem: str
+    solution: str
+    attempt: int
+    digest: str
+    state: State
+    seconds: float
+    at: str
+    result: Any = None
+    detail: str = ""
+
+    @property
+    def key(self) -> str:
+        """The entry's name in the book."""
+        return key_of(self.problem, self.solution, self.attempt)
+
+
+class BookFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The file: which survey on which device, and its entries by key."""
+
+    schema: int
+    survey: str
+    device: str
+    entries: dict[str, Entry]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to measure; see `Entry`."""
+
+    problem: str
+    solution: str
+    digest: str
+    attempt: int = 1
+
+    @property
+    def key(self) -> str:
+        """The item's name in the book and on the terminal."""
+        return key_of(self.problem, self.solution, self.attempt)
+
+
+@dataclass
+class Book:
+    """A survey's results. Opening it reads what an earlier call left."""
+
+    path: Path
+    survey: str
+    device: str
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read the file if there is one. Raises SurveyError for one of another survey, device or form."""
+        if not self.path.exists():
+            return
+        try:
+            found = msgspec.json.decode(self.path.read_bytes(), type=BookFile)
+        except (msgspec.DecodeError, OSError) as error:
+            raise SurveyError(f"{self.path}: {error}") from error
+        if (found.schema, found.survey, found.device) != (BOOK_SCHEMA, self.survey, self.device):
+            raise SurveyError(
+                f"{self.path} holds {found.survey} on {found.device}; need {self.survey} on {self.device}"
+            )
+        self.entries = found.entries
+
+    def add(self, entry: Entry) -> None:
+        """Keep an entry, and write the file in one step."""
+        self.entries[entry.key] = entry
+        content = BookFile(schema=BOOK_SCHEMA, survey=self.survey, device=self.device, entries=self.entries)
+        write_json(self.path, content)
+
+    def before(self, item: Item) -> Entry | None:
+        """Return what is known of an item as it is now."""
+        entry = self.entries.get(item.key)
+        return entry if entry is not None and entry.digest == item.digest else None
+
+    def expected_seconds(self, item: Item) -> float:
+        """Return what an item will take by the known cost of like ones; 0 where nothing is known.
+
+        Its own last time, else the longest of its problem, else the median of its solution's, else of all.
+        """
+        known = list(self.entries.values())
+        own = [entry.seconds for entry in known if (entry.problem, entry.solution) == (item.problem, item.solution)]
+        same_problem = [entry.seconds for entry in known if entry.problem == item.problem]
+        if own or same_problem:
+            return max(own or same_problem)
+        same_solution = [entry.seconds for entry in known if entry.solution == item.solution]
+        rest = same_solution or [entry.seconds for entry in known]
+        return statistics.median(rest) if rest else 0.0
+
+
+@dataclass
+class Budget:
+    """The seconds that a survey may take in all; None = as long as it takes."""
+
+    seconds: float | None
+    started: float = field(default_factory=monotonic)
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; infinite without a budget."""
+        return float("inf") if self.seconds is None else self.seconds - (monotonic() - self.started)
+
+
+Measure = Callable[[Item, float, Entry | None], Any]
+
+
+@dataclass
+class Survey:
+    """The course of a survey: items that are not done yet, as far as they fit into the budget.
+
+    each_seconds  the limit of one item; None = the budget alone
+    is_retry      items that failed or overran are tried again
+    can_go_on     a cut item loses nothing, so one is begun whatever it will take
+    """
+
+    book: Book
+    budget: Budget
+    each_seconds: float | None = None
+    is_retry: bool = False
+    can_go_on: bool = False
+
+    def run(self, items: Sequence[Item], measure: Measure) -> int:
+        """Measure what is left to measure; return how many items still are, so that 0 means complete.
+
+        measure  is given the item, the seconds that it may take and what a cut call left; it returns the result, or
+                 raises ItemFailed or OutOfTime
+        """
+        left = 0
+        for number, item in enumerate(items, 1):
+            before = self.book.before(item)
+            if before is not None and self._is_settled(before):
+                continue
+            if self.budget.left <= (0 if self.can_go_on else self.book.expected_seconds(item)):
+                left += 1
+                continue
+            entry = self._measure(item, measure, before)
+            self.book.add(entry)
+            left += entry.state == "cut"
+            say(f"[{number}/{len(items)}] {item.key}: {entry.state} in {entry.seconds:.1f} s {entry.detail}".rstrip())
+        return left
+
+    def _is_settled(self, entry: Entry) -> bool:
+        return entry.state == "done" or (entry.state in ("failed", "overran") and not self.is_retry)
+
+    def _measure(self, item: Item, measure: Measure, before: Entry | None) -> Entry:
+        own = float("inf") if self.each_seconds is None else self.each_seconds
+        limit, started = min(own, self.budget.left), monotonic()
+        state, result, detail = "done", None, ""
+        try:
+            result = measure(item, limit, before)
+        except ItemFailed as error:
+            state, detail = "failed", str(error)
+        except OutOfTime as error:
+            state, result = ("overran" if own <= limit else "cut"), error.partial
+        return Entry(
+            problem=item.problem,
+            solution=item.solution,
+            attempt=item.attempt,
+            digest=item.digest,
+            state=state,  # type: ignore[arg-type]
+            seconds=round(monotonic() - started, 3),
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            result=msgspec.to_builtins(result),
+            detail=detail[-600:],
+        )
+
+
+def key_of(problem: str, solution: str, attempt: int) -> str:
+    """Return an item's name, for example ``hard/01_fp8_gemm/kernel`` or ``hard/01_fp8_gemm/kernel#2``."""
+    name = f"{problem}/{solution}" if solution else problem
+    return name if attempt == 1 else f"{name}#{attempt}"
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise OutOfTime in the block once its seconds are over; in the main thread only."""
+    if seconds == float("inf"):
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def write_json(path: Path, content: object) -> None:
+    """Write a JSON file in one step: a reader sees the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged = path.with_name(f".{path.name}.new")
+    staged.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+    staged.replace(path)
+
+
+def say(text: str) -> None:
+    """Show a line of progress."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
