@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Case, F, Q, QuerySet, When
 
-from leaderboard.models import GradeEvent, GradeJob, HostGpu, HostState, Run
+from leaderboard.models import ApiToken, GradeEvent, GradeJob, HostGpu, HostState, Run
 
 State, Kind, Tier, Reason = GradeJob.State, GradeJob.Kind, GradeJob.Tier, GradeJob.Reason
 Event = GradeEvent.Kind
@@ -39,6 +39,7 @@ class Act(StrEnum):
     RETRY = "retry"
     EXPIRE = "expire"
     CANCEL = "cancel"
+    TAKE_BACK = "take_back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ TRANSITIONS: dict[Act, Transition] = {
     Act.RETRY: Transition(HELD, State.QUEUED, Event.RETRIED),
     Act.EXPIRE: Transition(OPEN, State.EXPIRED, Event.EXPIRED),
     Act.CANCEL: Transition(OPEN, State.CANCELLED, Event.CANCELLED),
+    Act.TAKE_BACK: Transition(WAITING, State.CANCELLED, Event.CANCELLED),
 }
 _RELEASED: dict[str, Any] = {"lease_until": None, "deadline": None}
 
@@ -71,12 +73,13 @@ class JobError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is asked for: on which GPU key, how thoroughly, why, and by whom (None = a policy)."""
+    """What is asked for: on which GPU key, how thoroughly, why, by whom (None = a policy) and with which token."""
 
     gpu: str
     tier: str
     reason: str
     by: User | None = None
+    token: ApiToken | None = None
 
 
 def request(run: Run, wish: Wish, at: datetime.datetime) -> tuple[GradeJob, bool]:
@@ -84,9 +87,19 @@ def request(run: Run, wish: Wish, at: datetime.datetime) -> tuple[GradeJob, bool
 
     The same run, GPU and tier wait only once: who asks again gets the job that is still open.
     """
-    known = {"kind": Kind.VERIFICATION, "run": run, "gpu_id": wish.gpu, "tier": wish.tier}
-    fields = known | {"problem_id": run.problem_id, "reason": wish.reason, "requested_by": wish.by}
-    return _insert(known, fields, at)
+    known = _same(run, wish)
+    who = {"reason": wish.reason, "requested_by": wish.by, "api_token": wish.token}
+    return _insert(known, {**known, "problem_id": run.problem_id, **who}, at)
+
+
+def find_open(run: Run, wish: Wish) -> GradeJob | None:
+    """Return the job that a wish would get because it is open already, or None where it would make a new one."""
+    return GradeJob.objects.filter(**_same(run, wish), state__in=OPEN).first()
+
+
+def _same(run: Run, wish: Wish) -> dict[str, Any]:
+    """Return what two wishes have in common that wait only once."""
+    return {"kind": Kind.VERIFICATION, "run": run, "gpu_id": wish.gpu, "tier": wish.tier}
 
 
 def request_calibration(target: HostGpu, problem: int, at: datetime.datetime) -> tuple[GradeJob, bool]:
@@ -207,6 +220,11 @@ def record(pk: int, token: int, holder: HostGpu, at: datetime.datetime, text: st
     return _move(pk, Act.RECORD, at, text, old_token=token, holder=holder, **changes)
 
 
+def keep_cost(pk: int, gpu_seconds: float | None) -> None:
+    """Keep for how long a recorded grade held its GPU. Call it in the result's transaction."""
+    GradeJob.objects.filter(pk=pk, state=State.RECORDED).update(gpu_seconds=gpu_seconds)
+
+
 @transaction.atomic
 def give_back(pk: int, token: int, cause: str, at: datetime.datetime) -> bool:
     """Let a held job wait again, or expire it where its attempts are used up; False for an old token."""
@@ -233,6 +251,18 @@ def cancel(pk: int, by: User, at: datetime.datetime) -> bool:
     """Cancel an open job; its host is told with its next heartbeat. False where it is closed already."""
     cause = f"cancelled by {by}"
     return _move(pk, Act.CANCEL, at, cause, cause=cause, ended_at=at, token=F("token") + 1, **_RELEASED)
+
+
+@transaction.atomic
+def take_back(pk: int, by: User, at: datetime.datetime) -> bool:
+    """Cancel a job for the person who asked; False where it does not wait any more, or somebody else asked.
+
+    A grade that has begun goes on: who asked could otherwise end it before it says what they do not like.
+    """
+    if not GradeJob.objects.filter(pk=pk, requested_by=by).exists():
+        return False
+    cause = f"taken back by {by}"
+    return _move(pk, Act.TAKE_BACK, at, cause, cause=cause, ended_at=at, token=F("token") + 1, **_RELEASED)
 
 
 def rerun(job: GradeJob, by: User, at: datetime.datetime) -> tuple[GradeJob, bool]:

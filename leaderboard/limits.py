@@ -1,4 +1,7 @@
-"""Rate limits: fixed windows counted in the cache, one bucket each for reading, uploads and verification minutes."""
+"""Rate limits: fixed windows counted in the cache, one bucket each for reading and uploads.
+
+The bucket of verification minutes is counted from the jobs themselves: see `service/minutes.py`.
+"""
 
 import ipaddress
 import logging
@@ -34,13 +37,20 @@ class Allowance:
     is_exceeded: bool
 
     def write_headers(self, response: HttpResponseBase) -> None:
-        """Add the headers of the IETF draft, and the older three."""
+        """Add the headers of the IETF draft, and the older three.
+
+        An answer that has those of another bucket lists both; the older ones know of the first bucket only.
+        """
         bucket = self.bucket
-        response["RateLimit-Policy"] = f'"{bucket.name}";q={bucket.quota};w={bucket.window_seconds}'
-        response["RateLimit"] = f'"{bucket.name}";r={self.remaining};t={self.reset_seconds}'
-        response["X-RateLimit-Limit"] = str(bucket.quota)
-        response["X-RateLimit-Remaining"] = str(self.remaining)
-        response["X-RateLimit-Reset"] = str(self.reset_seconds)
+        policy = f'"{bucket.name}";q={bucket.quota};w={bucket.window_seconds}'
+        state = f'"{bucket.name}";r={self.remaining};t={self.reset_seconds}'
+        if response.has_header("RateLimit"):
+            policy, state = f"{response['RateLimit-Policy']}, {policy}", f"{response['RateLimit']}, {state}"
+        else:
+            response["X-RateLimit-Limit"] = str(bucket.quota)
+            response["X-RateLimit-Remaining"] = str(self.remaining)
+            response["X-RateLimit-Reset"] = str(self.reset_seconds)
+        response["RateLimit-Policy"], response["RateLimit"] = policy, state
         if self.is_exceeded:
             response["Retry-After"] = str(self.reset_seconds)
 
@@ -51,11 +61,10 @@ def bucket(name: str, quota: int | None = None) -> Bucket:
     return Bucket(name, configured if quota is None else quota, window_seconds)
 
 
-def spend(chosen: Bucket, who: str, cost: int = 1) -> Allowance | None:
-    """Take from a bucket; None where it has no limit, or the cache that counts does not answer.
+def spend(chosen: Bucket, who: str) -> Allowance | None:
+    """Take one request from a bucket; None where it has no limit, or the cache that counts does not answer.
 
-    who   a token or an address: each has a bucket of its own
-    cost  requests; minutes for the bucket ``verification``
+    who  a token or an address: each has a bucket of its own
     """
     if chosen.quota == 0:
         return None
@@ -64,7 +73,7 @@ def spend(chosen: Bucket, who: str, cost: int = 1) -> Allowance | None:
     key = f"limit:{chosen.name}:{who}:{window}"
     try:
         cache.add(key, 0, chosen.window_seconds + 60)
-        used = cache.incr(key, cost)
+        used = cache.incr(key)
     except ValueError:
         return None
     except RedisError:

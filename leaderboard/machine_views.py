@@ -193,6 +193,8 @@ release.
 
 - [Cells]({settings.SITE_URL}/api/v1/cells): every cell of the latest release as JSON; also cells.csv and cells.ndjson
 - [Runs]({settings.SITE_URL}/api/v1/runs): every public run; one run in full under /api/v1/runs/DECK/GPU/RUN_ID
+- Grades of our own: /api/v1/runs/DECK/GPU/RUN_ID/verifications lists them and, by POST with a token, asks for one;
+  /api/v1/jobs/NUMBER says how far it is and what came of it
 - [Releases]({settings.SITE_URL}/api/v1/releases): each with an archive of everything, checksummed
 - [OpenAPI]({settings.SITE_URL}/api/v1/openapi.json) and [documentation]({settings.SITE_URL}/api/v1/docs)
 - Any page's data is at the page's address with .json in place of the last slash

@@ -85,6 +85,7 @@ def verification_data(grade: VerificationView | None) -> dict[str, Any] | None:
         "gpu": grade.gpu,
         "at": rfc3339(grade.recorded_at),
         "ratio": ratio_of(grade),
+        "gpu_seconds": grade.gpu_seconds,
         "counts": grade.counts_for_board and grade.is_current,
     }
 
@@ -99,6 +100,8 @@ def grading_data(view: GradingView) -> dict[str, Any]:
                 "running": queue.running,
                 "waiting": queue.waiting,
                 "oldest_at": rfc3339(queue.oldest_at),
+                "grades_30_days": queue.grades,
+                "gpu_seconds_30_days": queue.gpu_seconds,
             }
             for queue in view.queues
         ],
@@ -122,7 +125,7 @@ def _host_gpu_data(health: GpuHealth) -> dict[str, Any]:
 
 
 def job_data(page: JobPage) -> dict[str, Any]:
-    """Return a grade as anybody may see it: never who asked, nor what a host wrote."""
+    """Return a grade as its reader may see it: who asked, why it ended and the host's name are for the staff."""
     job = page.view.job
     return {
         "id": job.pk,
@@ -134,12 +137,21 @@ def job_data(page: JobPage) -> dict[str, Any]:
         "attempt": job.attempt,
         "max_attempts": job.max_attempts,
         "progress": job.progress or None,
+        "device": job.holder.name or None if job.holder else None,
+        "host": job.holder.host.name if job.holder and page.is_staff else None,
+        "requested_by": str(job.requested_by) if job.requested_by and page.is_staff else None,
+        "cause": job.cause or None if page.is_staff else None,
         "requested_at": rfc3339(job.requested_at),
         "started_at": rfc3339(job.started_at),
         "ended_at": rfc3339(job.ended_at),
+        "gpu_seconds": page.gpu_seconds,
         "events": [{"kind": event.kind, "at": rfc3339(event.at)} for event in page.view.events],
         "verification": verification_data(page.view.verification),
-        "links": {"job": f"{settings.SITE_URL}/jobs/{job.pk}/"},
+        "links": {
+            "job": f"{settings.SITE_URL}/jobs/{job.pk}/",
+            "api_job": f"{settings.SITE_URL}/api/v1/jobs/{job.pk}",
+            "api_run": f"{settings.SITE_URL}/api/v1/runs/{job.run}" if job.run else None,
+        },
     }
 
 

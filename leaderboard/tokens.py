@@ -28,11 +28,12 @@ def make_token(
     at: datetime.datetime,
     *,
     days: int,
-    uploads_per_hour: int | None = None,
+    **limits: int | None,
 ) -> tuple[ApiToken, str]:
     """Make a token and return it with its text, which nothing can show again.
 
-    Raises TokenError for an unknown scope, no scope, an empty name, or a life outside 1 to 366 days.
+    limits  its own `uploads_per_hour` and `verification_minutes`; None = the settings'
+    Raises TokenError for an unknown scope, no scope, an empty name, a life outside 1 to 366 days, a limit below 0.
     """
     chosen = sorted(set(scopes))
     unknown = set(chosen) - set(ApiToken.Scope.values)
@@ -42,6 +43,9 @@ def make_token(
         raise TokenError("name is empty, too long or not printable; need what the token is for, in 100 characters")
     if not 1 <= days <= MAX_DAYS:
         raise TokenError(f"days is {days}; need 1 to {MAX_DAYS}")
+    for limit, value in limits.items():
+        if value is not None and value < 0:
+            raise TokenError(f"{limit} is {value}; need 0 (no limit) or more")
     key = secrets.token_hex(4)
     text = f"{PREFIX}{key}_{secrets.token_urlsafe(32)}"
     row = ApiToken.objects.create(
@@ -52,7 +56,7 @@ def make_token(
         scopes=chosen,
         created_at=at,
         expires_at=at + datetime.timedelta(days=days),
-        uploads_per_hour=uploads_per_hour,
+        **limits,
     )
     return row, text
 

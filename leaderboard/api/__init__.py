@@ -14,8 +14,8 @@ from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, ValidationError
 
 from leaderboard import errors
-from leaderboard.api import document, downloads, reading, writing
-from leaderboard.api.guard import View, guard
+from leaderboard.api import document, downloads, grading, reading, writing
+from leaderboard.api.guard import Route, View, guard
 from leaderboard.errors import ApiProblem
 
 PREFIX = "/api/v1/"
@@ -27,14 +27,16 @@ class GuardedAPI(NinjaAPI):
 
     def _get_urls(self) -> list[URLPattern | URLResolver]:
         found: list[URLPattern | URLResolver] = [
-            path("openapi.json", guard(show_document, _NOTHING), name="openapi-json"),
-            path("docs", guard(show_docs, _NOTHING), name="docs"),
+            path("openapi.json", guard(Route(show_document, _NOTHING)), name="openapi-json"),
+            path("docs", guard(Route(show_docs, _NOTHING)), name="docs"),
         ]
-        for route, methods in self._routes().items():
+        for address, methods in self._routes().items():
             names = {method: accepted for method, (_, accepted, _) in methods.items()}
             views = {method: view for method, (view, _, _) in methods.items()}
-            found.append(path(route, guard(_dispatch(views), names), name=next(iter(methods.values()))[2]))
-        found.append(re_path(r"^(?P<rest>.*)$", guard(refuse_path, _NOTHING), name="api-root"))
+            ids = [name for _, _, name in methods.values()]
+            route = Route(_dispatch(views), names, is_live=not grading.LIVE.isdisjoint(ids))
+            found.append(path(address, guard(route), name=ids[0]))
+        found.append(re_path(r"^(?P<rest>.*)$", guard(Route(refuse_path, _NOTHING)), name="api-root"))
         return found
 
     def _routes(self) -> dict[str, dict[str, tuple[View, frozenset[str], str]]]:
@@ -103,6 +105,7 @@ api = GuardedAPI(
 api.add_router("", downloads.router)
 api.add_router("", reading.router)
 api.add_router("", writing.router)
+api.add_router("", grading.router)
 api.add_exception_handler(ApiProblem, errors.handle_problem)
 api.add_exception_handler(ValidationError, errors.handle_invalid)
 api.add_exception_handler(AuthenticationError, errors.handle_unauthorized)

@@ -15,6 +15,7 @@ from leaderboard.memory import Snapshot, find_snapshot, read_snapshot
 from leaderboard.models import Release
 
 _READ = (404, 405, 422, 429, 500, 503)
+_ASK = (401, 403, 404, 405, 409, 422, 429, 500, 503)
 _WRITE = (400, 401, 403, 405, 409, 411, 413, 415, 422, 429, 500, 503)
 
 
@@ -26,6 +27,11 @@ def reading(schema: Any) -> dict[int, Any]:
 def writing(schema: Any) -> dict[int, Any]:
     """Return the answers of a writing route, for OpenAPI."""
     return {200: schema, 201: schema, **dict.fromkeys(_WRITE, Problem)}
+
+
+def asking(*statuses: int, schema: Any) -> dict[int, Any]:
+    """Return the answers of a route that asks for something or takes it back, for OpenAPI."""
+    return {**dict.fromkeys(statuses, schema), **dict.fromkeys(_ASK, Problem)}
 
 
 def answer(data: Any, total: int | None = None) -> HttpResponse:

@@ -17,6 +17,11 @@ _READ_HEADERS = {
     "RateLimit-Policy": ("the bucket's quota and window", _TEXT, False),
 }
 _PAGE_HEADERS = {"X-Total-Count": ("number of rows that match", _WHOLE, True)}
+_JOB_HEADERS = {
+    "Location": ("where the grade is", _TEXT, True),
+    "RateLimit": ("what is left of the buckets, the minutes of GPU time first", _TEXT, False),
+    "RateLimit-Policy": ("the buckets' quotas and windows", _TEXT, False),
+}
 _LINK = {"Link": ("the next page", _TEXT, False)}
 
 
@@ -63,11 +68,19 @@ def _fix_responses(path: str, method: str, operation: dict[str, Any]) -> None:
         is_page = file_type is None and (
             "results" in str(operation["operationId"]) or "list_" in operation["operationId"]
         )
-        headers = {**_READ_HEADERS, **({**_PAGE_HEADERS, **_LINK} if is_page else {})}
-        operation["responses"]["200"]["headers"] = {
-            name: {"description": text, "schema": schema, "required": required}
-            for name, (text, schema, required) in headers.items()
-        }
+        _add_headers(
+            operation["responses"]["200"], {**_READ_HEADERS, **({**_PAGE_HEADERS, **_LINK} if is_page else {})}
+        )
+    for status in ("200", "202"):
+        if method == "post" and "202" in operation["responses"]:
+            _add_headers(operation["responses"][status], _JOB_HEADERS)
+
+
+def _add_headers(response: dict[str, Any], headers: dict[str, tuple[str, dict[str, str], bool]]) -> None:
+    response["headers"] = {
+        name: {"description": text, "schema": schema, "required": required}
+        for name, (text, schema, required) in headers.items()
+    }
 
 
 def _name_errors(operation: dict[str, Any]) -> None:

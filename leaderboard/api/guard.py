@@ -1,6 +1,7 @@
 """What surrounds every route: methods, limits, validators, caching and cross-origin headers."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
@@ -8,10 +9,11 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
+from django.utils.cache import patch_vary_headers
 
 from leaderboard import errors, limits, tokens
 from leaderboard.boards.state import read_state
-from leaderboard.conditional import add_validators, make_etag, matches, not_modified, without_body
+from leaderboard.conditional import add_validators, answer_digest, make_etag, matches, not_modified, without_body
 from leaderboard.errors import ApiProblem
 
 View = Callable[..., HttpResponseBase]
@@ -22,24 +24,34 @@ _EXPOSED = (
 )
 
 
-def guard(view: View, methods: Mapping[str, frozenset[str]]) -> View:
-    """Return the view of one path with everything that all paths share.
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One path.
 
     methods  the accepted query parameters by method
+    is_live  whether what GET answers changes without a decision, and with whom the token is
     """
-    allowed = [*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS"]
 
-    @wraps(view)
+    view: View
+    methods: Mapping[str, frozenset[str]]
+    is_live: bool = False
+
+
+def guard(route: Route) -> View:
+    """Return the view of one path with everything that all paths share."""
+    allowed = [*route.methods, *(["HEAD"] if "GET" in route.methods else []), "OPTIONS"]
+
+    @wraps(route.view)
     def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         try:
-            response = _respond(request, view, methods, (args, kwargs))
+            response = _respond(request, route, (args, kwargs))
         except ApiProblem as problem:
             response = errors.answer_problem(problem)
         except (OperationalError, InterfaceError) as error:
             response = errors.handle_outage(request, error)
         if response.status_code == 405 or request.method == "OPTIONS":
             response["Allow"] = ", ".join(allowed)
-        if request.method in _SAFE and "GET" in methods:
+        if request.method in _SAFE and "GET" in route.methods:
             allow_reading(response)
         return response
 
@@ -53,12 +65,8 @@ def allow_reading(response: HttpResponseBase) -> None:
     response["Access-Control-Expose-Headers"] = _EXPOSED
 
 
-def _respond(
-    request: HttpRequest,
-    view: View,
-    methods: Mapping[str, frozenset[str]],
-    given: tuple[tuple[Any, ...], dict[str, Any]],
-) -> HttpResponseBase:
+def _respond(request: HttpRequest, route: Route, given: tuple[tuple[Any, ...], dict[str, Any]]) -> HttpResponseBase:
+    methods = route.methods
     method = "GET" if request.method == "HEAD" else str(request.method)
     if method == "OPTIONS":
         return _answer_preflight(methods)
@@ -71,7 +79,8 @@ def _respond(
         )
         response: HttpResponseBase = errors.answer_problem(problem)
     else:
-        response = _call(request, view, methods[method], given)
+        _check_query(request, methods[method])
+        response = _call(request, route, given)
     if allowance is not None:
         allowance.write_headers(response)
     return response
@@ -98,31 +107,43 @@ def spend(request: HttpRequest, method: str) -> limits.Allowance | None:
     return limits.spend(chosen, f"token-{token.pk}" if token else limits.address_of(request))
 
 
-def _call(
-    request: HttpRequest, view: View, accepted: frozenset[str], given: tuple[tuple[Any, ...], dict[str, Any]]
-) -> HttpResponseBase:
-    """Check the query, answer 304 without calling the view where that holds, else call it and add validators."""
-    _check_query(request, accepted)
-    args, kwargs = given
+def _call(request: HttpRequest, route: Route, given: tuple[tuple[Any, ...], dict[str, Any]]) -> HttpResponseBase:
+    """Answer 304 without calling the view where that holds, else call it and add validators."""
     now = timezone.now()
     request.moment = now  # type: ignore[attr-defined]
     if request.method not in ("GET", "HEAD"):
-        response = view(request, *args, **kwargs)
+        response = route.view(request, *given[0], **given[1])
         response["Cache-Control"] = "no-store"
         return response
+    if route.is_live:
+        return _call_live(request, route.view, given)
     state = read_state(now)
     request.public_state = state  # type: ignore[attr-defined]
     etag = make_etag(request, state)
     if matches(request, etag, state, now):
         return add_validators(not_modified(), etag, state, now)
-    is_head, request.method = request.method == "HEAD", "GET"
-    response = view(request, *args, **kwargs)
+    response = _read(request, route.view, given)
     if response.status_code == 200:
         add_validators(response, etag, state, now)
-    if is_head:
-        request.method = "HEAD"
-        response = without_body(response)
-    return response
+    return without_body(response) if request.method == "HEAD" else response
+
+
+def _call_live(request: HttpRequest, view: View, given: tuple[tuple[Any, ...], dict[str, Any]]) -> HttpResponseBase:
+    """Call a view whose answer depends on more than the public state; its validator is a digest of what it says."""
+    answer = _read(request, view, given)
+    assert isinstance(answer, HttpResponse)
+    response = answer_digest(request, answer) if answer.status_code == 200 else answer
+    patch_vary_headers(response, ["Authorization"])
+    return without_body(response) if request.method == "HEAD" else response
+
+
+def _read(request: HttpRequest, view: View, given: tuple[tuple[Any, ...], dict[str, Any]]) -> HttpResponseBase:
+    """Call a view that knows GET only."""
+    method, request.method = request.method, "GET"
+    try:
+        return view(request, *given[0], **given[1])
+    finally:
+        request.method = method
 
 
 def _check_query(request: HttpRequest, accepted: frozenset[str]) -> None:

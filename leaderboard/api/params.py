@@ -14,6 +14,7 @@ from grading.integrity import RULES
 from grading.problem import load_decks
 from grading.source.framework import FRAMEWORKS
 from leaderboard.boards.listing import CELL_SORTS, RUN_SORTS, Position
+from leaderboard.service.minutes import MINUTES
 
 MAX_PAGE = 5000
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?", re.ASCII)
@@ -124,6 +125,7 @@ Status = one_of(STATUSES)
 Code = one_of([*RULES, "publication.withdrawn", "waiver.expired"])
 CellSort, RunSort = one_of(sign_both(CELL_SORTS)), one_of(sign_both(RUN_SORTS))
 Framework = one_of(FRAMEWORKS)
+Tier = one_of(MINUTES)
 Severity = one_of(["block", "warn", "note"])
 Text = Annotated[
     str,

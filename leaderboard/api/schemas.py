@@ -100,6 +100,9 @@ class Verification(Strict):
     gpu: str
     at: str
     ratio: float | None = Field(description="our time over the published one, geometric mean; null unless it is shown")
+    gpu_seconds: float | None = Field(
+        description="for how long it held its GPU, where its evidence says and it is shown"
+    )
     counts: bool = Field(description="made on the run's own GPU, of its present source; else it proves the answer only")
 
 

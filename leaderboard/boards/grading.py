@@ -18,6 +18,7 @@ from leaderboard.boards.verifications import (
     VerificationView,
     hosts,
     job_view,
+    job_views,
     queues,
     recent_jobs,
 )
@@ -59,6 +60,11 @@ class JobPage:
         return self.run is None or self.run.is_published or self.is_staff
 
     @property
+    def gpu_seconds(self) -> float | None:
+        """For how long the recorded grade held its GPU, where this reader may see it and the evidence says."""
+        return self.view.job.gpu_seconds if self.shows_numbers else None
+
+    @property
     def waited_seconds(self) -> int:
         """For how long it waited, or waits, before a GPU took it the last time."""
         job = self.view.job
@@ -96,8 +102,22 @@ def read_job(pk: int, at: datetime.datetime, *, is_staff: bool = False) -> JobPa
     if row is None:
         return JobPage(view, None, is_staff, at)
     run = read_run(row.deck_id, row.gpu_id, row.run_id, at, is_staff=is_staff)
+    return _page(view, run, at, is_staff=is_staff) if run is not None else None
+
+
+def read_jobs(key: tuple[str, str, str], at: datetime.datetime, *, is_staff: bool = False) -> list[JobPage] | None:
+    """Return every job about one run, newest first, or None where there is no run that this reader may know of.
+
+    key  deck, GPU and run id
+    """
+    run = read_run(*key, at, is_staff=is_staff)
     if run is None:
         return None
+    rows = GradeJob.objects.filter(run__deck=key[0], run__gpu=key[1], run__run_id=key[2]).order_by("-pk")
+    return [_page(view, run, at, is_staff=is_staff) for view in job_views(rows)]
+
+
+def _page(view: JobView, run: RunView, at: datetime.datetime, *, is_staff: bool) -> JobPage:
     page = JobPage(view, run, is_staff, at)
     if page.shows_numbers:
         return page

@@ -7,13 +7,14 @@ from itertools import zip_longest
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, Min, Q, QuerySet
+from django.db.models import Count, Min, Q, QuerySet, Sum
 
 from grading.cpushapes import shapes_for
 from grading.problem import load_decks
 from leaderboard import jobs
 from leaderboard.models import Calibration, GradeEvent, GradeJob, Host, HostGpu, HostState, Verification
 
+COST_DAYS = 30
 _SILENT_AFTER_LEASES = 2
 _HELD = ("verified", "verified_note")
 
@@ -25,6 +26,7 @@ class VerificationView:
     counts_for_board  made on the run's own GPU; else it proves the answer and no time
     is_current        about the source and the problem's version of today
     shapes            [{shape, ms, published_ms, ratio}]; a number of the run: only where its score may be shown
+    gpu_seconds       for how long it held its GPU; also a number of the run, None where its evidence does not say
     """
 
     run: int
@@ -39,6 +41,7 @@ class VerificationView:
     shapes: list[dict[str, Any]]
     fired: list[dict[str, Any]]
     evidence_digest: str
+    gpu_seconds: float | None = None
 
     def age_days(self, at: datetime.datetime) -> int:
         """Return how many whole days ago it was recorded."""
@@ -75,13 +78,20 @@ class HostHealth:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What waits and what runs on one GPU key; `oldest_at` is when the job at the head was asked for."""
+    """What waits and what runs on one GPU key, and what grading on it cost lately.
+
+    oldest_at    when the job at the head was asked for
+    grades       how many grades were recorded in the last `COST_DAYS`
+    gpu_seconds  for how long they held their GPUs in sum, as their evidence says; None where none of them says
+    """
 
     gpu: str
     waiting: int
     running: int
     ready_gpus: int
     oldest_at: datetime.datetime | None
+    grades: int = 0
+    gpu_seconds: float | None = None
 
     def waiting_seconds(self, at: datetime.datetime) -> float | None:
         """Return for how long the job at the head has waited; None where none waits."""
@@ -129,7 +139,7 @@ def history_of(run: int) -> list[VerificationView]:
 
 
 def _views(rows: QuerySet[Verification]) -> Iterator[VerificationView]:
-    for row in rows.select_related("run__problem").defer("run__record").order_by("pk"):
+    for row in rows.select_related("run__problem", "job").defer("run__record").order_by("pk"):
         problem = load_decks()[row.run.deck_id].problems[row.run.problem.slug]
         is_current = row.problem_version == problem.version and row.solution_digest == row.run.solution_digest
         yield VerificationView(
@@ -145,6 +155,7 @@ def _views(rows: QuerySet[Verification]) -> Iterator[VerificationView]:
             shapes=[shape | {"shape": size_text(shape["shape"])} for shape in row.shapes],
             fired=row.fired,
             evidence_digest=row.evidence_digest,
+            gpu_seconds=row.job.gpu_seconds,
         )
 
 
@@ -183,13 +194,16 @@ def silent_seconds() -> int:
 
 
 def queues(at: datetime.datetime) -> dict[str, Queue]:
-    """Return, by GPU key, what waits and runs there; two queries."""
+    """Return, by GPU key, what waits and runs there and what it cost lately; two queries."""
     is_waiting, is_held = Q(state__in=jobs.WAITING), Q(state__in=jobs.HELD)
-    counted = GradeJob.objects.filter(state__in=jobs.OPEN).order_by().values("gpu")
+    is_recent = Q(state=GradeJob.State.RECORDED, ended_at__gt=at - datetime.timedelta(days=COST_DAYS))
+    counted = GradeJob.objects.filter(Q(state__in=jobs.OPEN) | is_recent).order_by().values("gpu")
     rows = counted.annotate(
         waiting=Count("pk", filter=is_waiting),
         running=Count("pk", filter=is_held),
         oldest_at=Min("requested_at", filter=is_waiting),
+        grades=Count("pk", filter=is_recent),
+        seconds=Sum("gpu_seconds", filter=is_recent),
     )
     ready: dict[str, int] = {}
     for row in HostGpu.objects.select_related("host").filter(state=HostState.HEALTHY):
@@ -197,8 +211,8 @@ def queues(at: datetime.datetime) -> dict[str, Queue]:
             ready[row.gpu_id] = ready.get(row.gpu_id, 0) + 1
     found = {key: Queue(key, 0, 0, count, None) for key, count in ready.items()}
     for row in rows:
-        key = row["gpu"]
-        found[key] = Queue(key, row["waiting"], row["running"], ready.get(key, 0), row["oldest_at"])
+        key, cost = row["gpu"], (row["grades"], row["seconds"])
+        found[key] = Queue(key, row["waiting"], row["running"], ready.get(key, 0), row["oldest_at"], *cost)
     return found
 
 
@@ -211,14 +225,23 @@ def recent_jobs(gpu: str | None = None, limit: int = 50) -> list[GradeJob]:
 
 def job_view(pk: int) -> JobView | None:
     """Return a job in full, or None where there is none of that number."""
+    return next(iter(job_views(GradeJob.objects.filter(pk=pk))), None)
+
+
+def job_views(rows: QuerySet[GradeJob]) -> list[JobView]:
+    """Return some jobs in full; three queries, and two more for each calibration."""
     related = ("run__problem", "problem", "holder__host", "target__host", "requested_by")
-    job = GradeJob.objects.select_related(*related).defer("run__record").filter(pk=pk).first()
-    if job is None:
-        return None
-    events = tuple(GradeEvent.objects.filter(job=job).select_related("host_gpu__host"))
-    verification = next(iter(_views(Verification.objects.filter(job=job))), None)
+    found = list(rows.select_related(*related).defer("run__record"))
+    events: dict[int, list[GradeEvent]] = {}
+    for event in GradeEvent.objects.filter(job__in=found).select_related("host_gpu__host"):
+        events.setdefault(event.job_id, []).append(event)
+    grades = {view.job: view for view in _views(Verification.objects.filter(job__in=found))}
+    return [_in_full(job, tuple(events.get(job.pk, ())), grades.get(job.pk)) for job in found]
+
+
+def _in_full(job: GradeJob, events: tuple[GradeEvent, ...], grade: VerificationView | None) -> JobView:
     calibration = Calibration.objects.filter(job=job).first() if job.kind == GradeJob.Kind.CALIBRATION else None
-    return JobView(job, events, verification, calibration, _calibrated(job, calibration) if calibration else ())
+    return JobView(job, events, grade, calibration, _calibrated(job, calibration) if calibration else ())
 
 
 def _calibrated(job: GradeJob, taken: Calibration) -> tuple[CalibratedShape, ...]:

@@ -63,15 +63,17 @@ def find_run(text: str) -> Run:
 
 def parse_expiry(text: str | None) -> datetime.datetime | None:
     """Return an ISO date or time as an aware time (a date means its end in UTC). Raises CommandError otherwise."""
-    if text is None:
-        return None
+    return parse_moment("--expires", text, datetime.time(23, 59, 59)) if text is not None else None
+
+
+def parse_moment(option: str, text: str, hour: datetime.time = datetime.time.min) -> datetime.datetime:
+    """Return an ISO date (at an hour in UTC) or time as an aware time. Raises CommandError that names the option."""
     try:
         if len(text) == 10:
-            day = datetime.date.fromisoformat(text)
-            return datetime.datetime.combine(day, datetime.time(23, 59, 59), datetime.UTC)
+            return datetime.datetime.combine(datetime.date.fromisoformat(text), hour, datetime.UTC)
         moment = datetime.datetime.fromisoformat(text)
     except ValueError as error:
-        raise CommandError(f"--expires is {text!r}; need an ISO date or time such as 2027-01-31") from error
+        raise CommandError(f"{option} is {text!r}; need an ISO date or time such as 2027-01-31") from error
     if moment.tzinfo is None:
-        raise CommandError(f"--expires is {text!r}; a time needs its offset, such as 2027-01-31T12:00:00+00:00")
+        raise CommandError(f"{option} is {text!r}; a time needs its offset, such as 2027-01-31T12:00:00+00:00")
     return moment

@@ -7,7 +7,10 @@ from django.db import models
 
 
 class ApiToken(models.Model):
-    """A person's token for the API. Only its SHA-256 digest is stored; the text is shown once, when it is made."""
+    """A person's token for the API. Only its SHA-256 digest is stored; the text is shown once, when it is made.
+
+    uploads_per_hour, verification_minutes  limits of its own in place of the settings'
+    """
 
     class Scope(models.TextChoices):
         """What a token may do. Approval is not among them: a person does that, signed in."""
@@ -15,6 +18,7 @@ class ApiToken(models.Model):
         READ = "read"
         INGEST = "ingest"
         AUDIT = "audit"
+        VERIFY = "verify"
 
     key = models.CharField(max_length=12, unique=True)
     digest = models.CharField(max_length=64, unique=True)
@@ -26,6 +30,7 @@ class ApiToken(models.Model):
     revoked_at = models.DateTimeField(null=True)
     last_used_at = models.DateTimeField(null=True)
     uploads_per_hour = models.PositiveIntegerField(null=True)
+    verification_minutes = models.PositiveIntegerField(null=True)
 
     class Meta:
         ordering = ["-created_at", "-pk"]

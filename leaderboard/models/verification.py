@@ -7,6 +7,7 @@ append-only: the database refuses to change or delete them.
 from django.conf import settings
 from django.db import models
 
+from leaderboard.models.access import ApiToken
 from leaderboard.models.catalogue import Gpu, Problem
 from leaderboard.models.evidence import Run
 
@@ -68,11 +69,13 @@ class HostGpu(models.Model):
 class GradeJob(models.Model):
     """One grade that somebody wants. The row is the truth about it; the broker's message is only a wake-up.
 
-    target     the only GPU that may take a calibration
-    token      fencing token: grows with every lease, and only its present holder may write
-    deadline   when the present attempt is ended from outside
-    progress   {step, shape, percent} as the host says
-    cause      why it ended, or why it waits again
+    target       the only GPU that may take a calibration
+    api_token    with which its asker asked; None for a person at the desk and for policies
+    token        fencing token: grows with every lease, and only its present holder may write
+    deadline     when the present attempt is ended from outside
+    progress     {step, shape, percent} as the host says
+    cause        why it ended, or why it waits again
+    gpu_seconds  for how long the recorded grade held its GPU, as its evidence says; None where that does not say
     """
 
     class Kind(models.TextChoices):
@@ -118,6 +121,7 @@ class GradeJob(models.Model):
     tier = models.CharField(max_length=5, choices=Tier.choices)
     reason = models.CharField(max_length=12, choices=Reason.choices)
     requested_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, null=True, related_name="+")
+    api_token = models.ForeignKey(ApiToken, models.SET_NULL, null=True, related_name="grade_jobs")
     requested_at = models.DateTimeField()
     state = models.CharField(max_length=10, choices=State.choices, default=State.REQUESTED)
     sent_at = models.DateTimeField(null=True)
@@ -133,6 +137,7 @@ class GradeJob(models.Model):
     progress = models.JSONField(default=dict)
     cause = models.CharField(max_length=300, blank=True)
     ended_at = models.DateTimeField(null=True)
+    gpu_seconds = models.FloatField(null=True)
 
     OPEN = (State.REQUESTED, State.QUEUED, State.LEASED, State.RUNNING)
     HELD = (State.LEASED, State.RUNNING)
@@ -163,6 +168,10 @@ class GradeJob(models.Model):
             ),
             models.CheckConstraint(
                 name="grade_job_attempts_bounded", condition=models.Q(attempt__lte=models.F("max_attempts"))
+            ),
+            models.CheckConstraint(
+                name="grade_job_cost_of_a_record",
+                condition=models.Q(gpu_seconds=None) | models.Q(gpu_seconds__gte=0, state="recorded"),
             ),
             models.UniqueConstraint(
                 fields=["run", "gpu", "tier"],

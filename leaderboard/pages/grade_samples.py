@@ -23,7 +23,8 @@ def grades() -> list[VerificationView]:
     ]  # fmt: skip
     return [
         VerificationView(1, number, word, outcome, gpu, "full", counts, is_current, AT,
-                         _SHAPES if outcome == "passed" else [], fired if outcome == "failed" else [], "e" * 64)
+                         _SHAPES if outcome == "passed" else [], fired if outcome == "failed" else [], "e" * 64,
+                         83.0 if outcome == "passed" else None)
         for number, (word, outcome, gpu, counts, is_current) in enumerate(kinds, 1)
     ]  # fmt: skip
 
@@ -35,7 +36,7 @@ def grading() -> GradingView:
         _gpu("ready"), _gpu("busy", job=_job("running")), _gpu("silent", is_alive=False),
         _gpu("odd", state=HostState.QUARANTINED, reason="2.4 % off the record"), _gpu("new", state=HostState.NEW),
     ]  # fmt: skip
-    waiting = Queue("H200", 3, 1, 2, AT - datetime.timedelta(minutes=4)), Queue("B200", 0, 0, 1, None)
+    waiting = Queue("H200", 3, 1, 2, AT - datetime.timedelta(minutes=4), 41, 3890.0), Queue("B200", 0, 0, 1, None)
     empty = HostHealth(Host(name="beta", registered_at=AT, state=HostState.NEW), ())
     return GradingView((HostHealth(host, tuple(rows)), empty), waiting, (_job("queued"), _job("recorded")), AT)
 

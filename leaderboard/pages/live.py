@@ -1,6 +1,5 @@
 """Pages that change by themselves, without a decision: their validator is a digest of what they say."""
 
-import hashlib
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -10,12 +9,11 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
-from django.utils.http import parse_etags
 from django.views.decorators.http import require_safe
 
 from leaderboard.boards.gpus import list_gpus, read_gpu
 from leaderboard.boards.grading import JobPage, evidence_of, read_grading, read_job
-from leaderboard.conditional import not_modified
+from leaderboard.conditional import answer_digest
 from leaderboard.errors import ApiProblem, answer_problem, handle_outage
 from leaderboard.pages.query import is_staff
 from leaderboard.review.access import DECIDE
@@ -30,13 +28,7 @@ def live(view: View) -> View:
     @wraps(view)
     def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         answer = view(request, *args, **kwargs)
-        if answer.status_code != 200:
-            return answer
-        etag = f'"{hashlib.sha256(answer.content).hexdigest()[:32]}"'
-        given = [known.removeprefix("W/") for known in parse_etags(request.headers.get("If-None-Match", ""))]
-        response = not_modified() if etag in given else answer
-        response["ETag"], response["Cache-Control"] = f"W/{etag}", "private, no-cache"
-        return response
+        return answer_digest(request, answer) if answer.status_code == 200 else answer
 
     return respond  # type: ignore[return-value]
 

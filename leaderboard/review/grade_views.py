@@ -10,6 +10,7 @@ from leaderboard import jobs
 from leaderboard.models import GradeJob, Run
 from leaderboard.review.access import DECIDE, desk_view
 from leaderboard.service import policies
+from leaderboard.service.minutes import Account
 
 
 @desk_view(DECIDE)
@@ -20,7 +21,7 @@ def verify(request: HttpRequest, deck: str, gpu: str, run_id: str) -> HttpRespon
     if run is None:
         raise Http404("no such run")
     try:
-        job, is_new = policies.ask(run, request.user, timezone.now(), tier=request.POST.get("tier", "quick"))  # type: ignore[arg-type]
+        job, is_new = policies.ask(run, Account(request.user), timezone.now(), tier=request.POST.get("tier", "quick"))  # type: ignore[arg-type]
     except jobs.JobError as error:
         messages.error(request, f"{error}. Nothing was asked for.")
         return redirect("review:run", deck, gpu, run_id)
@@ -41,7 +42,7 @@ def act_on_job(request: HttpRequest, job: int) -> HttpResponse:
             messages.error(request, f"{row} had ended already.")
         return redirect("job", row.pk)
     try:
-        again, _ = jobs.rerun(row, request.user, timezone.now())  # type: ignore[arg-type]
+        again, _ = policies.ask_again(row, request.user, timezone.now())  # type: ignore[arg-type]
     except jobs.JobError as error:
         messages.error(request, f"{error}.")
         return redirect("job", row.pk)

@@ -9,10 +9,10 @@ from django.views.decorators.http import require_POST
 
 from leaderboard import tokens
 from leaderboard.models import ApiToken
-from leaderboard.review.access import INGEST, WRITE_AUDIT, desk_view
+from leaderboard.review.access import DECIDE, INGEST, WRITE_AUDIT, desk_view
 from leaderboard.review.forms import TokenForm
 
-_NEEDS = {ApiToken.Scope.INGEST: INGEST, ApiToken.Scope.AUDIT: WRITE_AUDIT}
+_NEEDS = {ApiToken.Scope.INGEST: INGEST, ApiToken.Scope.AUDIT: WRITE_AUDIT, ApiToken.Scope.VERIFY: DECIDE}
 
 
 def scopes_of(user: User) -> list[str]:

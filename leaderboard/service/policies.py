@@ -7,20 +7,23 @@ problem, unless its time came round again. So a site without hosts never queues 
 import datetime
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
 from time import monotonic
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import DatabaseError, InterfaceError, close_old_connections
-from django.db.models import Max, QuerySet
+from django.db import DatabaseError, InterfaceError, close_old_connections, transaction
+from django.db.models import Exists, Max, OuterRef, QuerySet
 from django.utils import timezone
 
 from grading.problem import DECKS, load_decks
-from leaderboard import jobs, limits, selection
+from leaderboard import jobs, selection
+from leaderboard.limits import Allowance
 from leaderboard.models import (
     Assessment,
+    Gpu,
     GradeJob,
     HostGpu,
     HostState,
@@ -30,9 +33,10 @@ from leaderboard.models import (
     Run,
     Verification,
 )
+from leaderboard.service import minutes
+from leaderboard.service.minutes import MINUTES, Account
 
 log = logging.getLogger(__name__)
-MINUTES = {"quick": 2, "full": 10}
 _Reason = jobs.Reason
 _PAUSE = datetime.timedelta(days=1)
 _CHUNK = 500
@@ -40,7 +44,11 @@ _LOOK_SECONDS, _PATIENCE_SECONDS = 20.0, 3600.0
 
 
 class TooMuch(jobs.JobError):
-    """A person whose minutes of GPU time are used up."""
+    """A person or token whose minutes of GPU time are used up; the allowance says when there are enough again."""
+
+    def __init__(self, message: str, allowance: Allowance) -> None:
+        super().__init__(message)
+        self.allowance = allowance
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +60,57 @@ class Due:
 
 
 def ask(
-    run: Run, by: User, at: datetime.datetime, *, gpu: str | None = None, tier: str = "quick"
+    run: Run,
+    account: Account,
+    at: datetime.datetime,
+    *,
+    gpu: str | None = None,
+    tier: str = "quick",
 ) -> tuple[GradeJob, bool]:
     """Ask for a grade on behalf of a person; return the job, and whether it is new.
 
     gpu  another GPU key than the run's own: it proves the answer, and no time
-    Raises JobError for a problem that cannot be graded, and TooMuch where the person's minutes are used up.
+    Raises JobError for what cannot be graded, and TooMuch where a new job would take more minutes than are left.
     """
     check_gradable(run)
     if tier not in MINUTES:
         raise jobs.JobError(f"tier is {tier[:20]!r}; accepted are {', '.join(MINUTES)}")
-    allowance = limits.spend(limits.bucket("verification"), f"user-{by.pk}", MINUTES[tier])
+    if gpu is not None and not Gpu.objects.filter(pk=gpu).exists():
+        known = ", ".join(Gpu.objects.values_list("pk", flat=True))
+        raise jobs.JobError(f"GPU key is {gpu[:40]!r}; accepted are {known}")
+    wish = jobs.Wish(gpu or run.gpu_id, tier, _Reason.PERSON, account.owner, account.token)
+    with _spending(account):
+        if jobs.find_open(run, wish) is None:
+            check_minutes(account, tier, at)
+        return jobs.request(run, wish, at)
+
+
+def ask_again(job: GradeJob, by: User, at: datetime.datetime) -> tuple[GradeJob, bool]:
+    """Ask for the same grade again; return the job, and whether it is new. Raises JobError, and TooMuch as `ask`."""
+    account = Account(by)
+    with _spending(account):
+        if job.run_id is not None and job.state not in jobs.OPEN:
+            check_minutes(account, job.tier, at)
+        return jobs.rerun(job, by, at)
+
+
+@contextmanager
+def _spending(account: Account) -> Iterator[None]:
+    """Let one wish of a person at a time look at the minutes and use them."""
+    with transaction.atomic():
+        User.objects.select_for_update().get(pk=account.owner.pk)
+        yield
+
+
+def check_minutes(account: Account, tier: str, at: datetime.datetime) -> None:
+    """Raise TooMuch where an account has no minutes left for a grade."""
+    allowance = minutes.read(account, at, MINUTES[tier])
     if allowance is not None and allowance.is_exceeded:
         raise TooMuch(
-            f"{by} has used {allowance.bucket.quota} minutes of GPU time; again in {allowance.reset_seconds} seconds"
+            f"{account.owner} has {allowance.remaining} of {allowance.bucket.quota} minutes of GPU time left; a {tier} "
+            f"grade counts as {MINUTES[tier]}; again in {allowance.reset_seconds} seconds",
+            allowance,
         )
-    return jobs.request(run, jobs.Wish(gpu or run.gpu_id, tier, _Reason.PERSON, by), at)
 
 
 def check_gradable(run: Run) -> None:
@@ -146,10 +189,15 @@ def _runs() -> QuerySet[Run]:
     return Run.objects.select_related(*related).defer("record", "assessment__shapes", "assessment__evidence")
 
 
+def _asked() -> QuerySet[GradeJob]:
+    """Return the jobs that count as asked for. A person's wish that was cancelled is none, or it would exempt a run."""
+    return GradeJob.objects.exclude(state=jobs.State.CANCELLED, requested_by__isnull=False)
+
+
 def _without_job(runs: Iterable[Run]) -> Iterator[Run]:
     """Yield the runs that nothing was ever asked for."""
     rows = list(runs)
-    known = set(GradeJob.objects.filter(run__in=rows).values_list("run", flat=True))
+    known = set(_asked().filter(run__in=rows).values_list("run", flat=True))
     yield from (run for run in rows if run.pk not in known)
 
 
@@ -171,7 +219,8 @@ def _by_new_best(offered: set[str], at: datetime.datetime) -> Iterator[Run]:
 
 def _by_chance(offered: set[str], at: datetime.datetime) -> Iterator[Run]:
     """A share of all correct runs, by their content's digest: nobody can choose, and everybody can check."""
-    rows = Run.objects.filter(gpu__in=offered, is_correct=True, grade_jobs=None).exclude(solution_digest=None)
+    rows = Run.objects.filter(~Exists(_asked().filter(run=OuterRef("pk"))), gpu__in=offered, is_correct=True)
+    rows = rows.exclude(solution_digest=None)
     picked = [pk for pk, digest in rows.values_list("pk", "content_digest").iterator() if is_picked(digest)]
     for start in range(0, len(picked), _CHUNK):
         yield from _runs().filter(pk__in=picked[start : start + _CHUNK])
@@ -186,7 +235,7 @@ def _by_age(offered: set[str], at: datetime.datetime) -> Iterator[Run]:
     """Every published cell that was asked for too long ago, or whose last grade is about another version."""
     oldest = at - datetime.timedelta(days=settings.VERIFY_AGAIN_DAYS)
     runs = _published(offered)
-    asked = dict(GradeJob.objects.filter(run__in=runs).values_list("run").annotate(last=Max("requested_at")))
+    asked = dict(_asked().filter(run__in=runs).values_list("run").annotate(last=Max("requested_at")))
     versions = dict(Verification.objects.filter(run__in=runs).order_by("pk").values_list("run", "problem_version"))
     for run in runs:
         version = load_decks()[run.deck_id].problems[run.problem.slug].version

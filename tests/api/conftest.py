@@ -56,9 +56,9 @@ def site(publishable: Callable[..., Run], act: Act) -> Site:
 def token_for(db: None) -> TokenFor:
     """Make a token with scopes and return the headers that present it."""
 
-    def make(*scopes: str, user: str = "lab", days: int = 30, uploads_per_hour: int | None = None) -> dict[str, str]:
+    def make(*scopes: str, user: str = "lab", days: int = 30, **limits: int) -> dict[str, str]:
         owner = User.objects.filter(username=user).first() or make_user(user)
-        _, text = tokens.make_token(owner, "test", scopes, timezone.now(), days=days, uploads_per_hour=uploads_per_hour)
+        _, text = tokens.make_token(owner, "test", scopes, timezone.now(), days=days, **limits)
         return {"Authorization": f"Bearer {text}"}
 
     return make

@@ -20,7 +20,7 @@ EXAMPLES = re.findall(r"```(sh|python)\n(.*?)```", TEXT, re.DOTALL)
 def test_every_example_runs(site: Site, served: str, bundle: Bundle, token_for: TokenFor, tmp_path: Path) -> None:
     (tmp_path / "bundle.tar.gz").write_bytes(bundle("tar.gz", model="example"))
     (tmp_path / "audit.yaml").write_text(make_audit_text(site["pending"].run_id))
-    token = token_for("ingest", "audit")["Authorization"].removeprefix("Bearer ")
+    token = token_for("ingest", "audit", "verify")["Authorization"].removeprefix("Bearer ")
     environment = {**os.environ, "SITE": served, "TOKEN": token, "no_proxy": "*"}
     printed = []
     for kind, code in EXAMPLES:
@@ -28,7 +28,7 @@ def test_every_example_runs(site: Site, served: str, bundle: Bundle, token_for: 
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, (code, done.stderr)
         printed.append(done.stdout)
-    cells, walked, verified, unchanged, exported, dry, real, audited, refused = printed
+    cells, walked, verified, unchanged, exported, dry, real, audited, asked, followed, refused = printed
     assert '"score":' in cells
     assert walked == "5 cells of release 1\n"
     assert '"count":0,' in verified
@@ -37,6 +37,8 @@ def test_every_example_runs(site: Site, served: str, bundle: Bundle, token_for: 
     assert '"is_dry_run":true' in dry
     assert real == "201 ['new']\n"
     assert '"verdict":"clean"' in audited
+    assert '"state":"requested"' in asked and '"tier":"quick"' in asked
+    assert followed == "202 requested None None\ncancelled\n"
     assert '"code":"invalid_parameter"' in refused
 
 

@@ -18,6 +18,7 @@ from leaderboard.api import openapi_document
 from leaderboard.api.writing import AUDIT_TYPES, BUNDLE_TYPES
 from tests.api.helpers import Site, TokenFor, pack_files
 from tests.factories import make_audit_text, write_archive
+from tests.grades import make_grade
 
 EXAMPLES = int(os.environ.get("PROOFLINE_EXAMPLES", "10"))
 QUICK = settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
@@ -51,22 +52,40 @@ def document(site: Site, packed: tuple[bytes, bytes], settings) -> Iterator[sche
 @pytest.mark.parametrize("has_token", [False, True], ids=["anonymous", "token"])
 @pytest.mark.parametrize(("path", "method"), OPERATIONS, ids=[f"{method} {path}" for path, method in OPERATIONS])
 def test_a_live_view_keeps_to_the_document(
-    path: str, method: str, has_token: bool, document: schemathesis.BaseSchema, token_for: TokenFor
+    path: str, method: str, has_token: bool, document: schemathesis.BaseSchema, token_for: TokenFor, site: Site
 ) -> None:
-    """Deck and GPU of an upload are left out where all is right: whether they fit the bundle is not in the document."""
+    """Deck and GPU of an upload are left out where all is right: whether they fit the bundle is not in the document.
+
+    Half of the right requests about runs and grades name one that exists.
+    """
     operation = document[path][method]
-    headers = token_for("read", "ingest", "audit") if has_token else {}
+    headers = token_for("read", "ingest", "audit", "verify") if has_token else {}
+    known = _existing(site, token_for("verify"))
     modes = [operation.as_strategy(generation_mode=mode) for mode in _modes(operation)]
 
     @QUICK
-    @given(case=st.one_of(modes))
-    def fuzz(case: schemathesis.Case) -> None:
+    @given(case=st.one_of(modes), names=st.sampled_from([None, *known]))
+    def fuzz(case: schemathesis.Case, names: dict[str, object] | None) -> None:
         assume(_stays_on_the_wire(case))
-        if method == "post" and case.meta.generation.mode == GenerationMode.POSITIVE and "/runs" in path:
+        is_right = case.meta.generation.mode == GenerationMode.POSITIVE
+        if method == "post" and is_right and path.endswith("/runs"):
             case.query = {name: value for name, value in case.query.items() if name == "dry_run"}
+        if is_right and names is not None:
+            case.path_parameters = {name: names.get(name, value) for name, value in case.path_parameters.items()}
         case.call_and_validate(headers=headers)
 
     fuzz()
+
+
+def _existing(site: Site, headers: dict[str, str]) -> list[dict[str, object]]:
+    """The path parameters of some runs, each with a grade that waits or has ended."""
+    found: list[dict[str, object]] = []
+    for name in ("published", "withheld", "pending"):
+        deck, gpu, run_id = str(site[name]).split("/")
+        answer = Client().post(f"/api/v1/runs/{site[name]}/verifications", headers=headers)
+        job = answer.json()["id"] if answer.status_code == 202 else make_grade(site[name]).job_id
+        found.append({"deck": deck, "gpu": gpu, "run_id": run_id, "job": job})
+    return found
 
 
 def _stays_on_the_wire(case: schemathesis.Case) -> bool:

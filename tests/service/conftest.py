@@ -1,17 +1,22 @@
 """A prepared site, copied for each test that runs real processes."""
 
+import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kombu import Connection
 
+from grading.tasks import CONTROL_QUEUE, gpu_queue
 from tests.service.support import ROOT, RedisServer, Site
 
 RUNS = 40
+RABBIT = os.environ.get("PROOFLINE_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")
 PREPARE = "import django; django.setup(); from tests.service.prepare import main; main({runs})"
 
 
@@ -63,3 +68,24 @@ def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def rabbit() -> Iterator[str]:
+    """The address of a RabbitMQ server; the test skips, and says so, where none answers."""
+    with socket.socket() as probe:
+        probe.settimeout(2)
+        address = Connection(RABBIT)
+        if probe.connect_ex((address.hostname, address.port or 5672)) != 0:
+            pytest.skip("no RabbitMQ server answers; set PROOFLINE_TEST_RABBITMQ to use one")
+    forget_queues()
+    yield RABBIT
+    forget_queues()
+
+
+def forget_queues() -> None:
+    """Delete the queues that an earlier test left on the shared server."""
+    with Connection(RABBIT) as connection:
+        for queue in (CONTROL_QUEUE, gpu_queue("CPU")):
+            with contextlib.suppress(*connection.channel_errors):
+                connection.channel().queue_delete(queue)

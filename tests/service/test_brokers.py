@@ -4,17 +4,16 @@ import contextlib
 import json
 import os
 import pickle
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-from kombu import Connection, Producer
+from kombu import Producer
 
 from grading.tasks import CONTROL_QUEUE, CONTROL_TASK, GRADE_TASK, gpu_queue, make_app
 from grading.wire import Ask, derive_key, parse_key, seal
@@ -28,8 +27,6 @@ from tests.service.support import (
     seconds_between,
     wait_for,
 )
-
-RABBIT = os.environ.get("PROOFLINE_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")
 
 
 def poison(site: Site) -> None:
@@ -158,27 +155,6 @@ def test_a_real_grade_from_the_wish_to_the_mark(
     record_property("lease_to_start", waited)
     sys.stdout.write(f"leased to started: {waited} s\n")
     assert waited < 5
-
-
-@pytest.fixture
-def rabbit() -> Iterator[str]:
-    """The address of a RabbitMQ server; the test skips, and says so, where none answers."""
-    with socket.socket() as probe:
-        probe.settimeout(2)
-        address = Connection(RABBIT)
-        if probe.connect_ex((address.hostname, address.port or 5672)) != 0:
-            pytest.skip("no RabbitMQ server answers; set PROOFLINE_TEST_RABBITMQ to use one")
-    forget_queues()
-    yield RABBIT
-    forget_queues()
-
-
-def forget_queues() -> None:
-    """Delete the queues that an earlier test left on the shared server."""
-    with Connection(RABBIT) as connection:
-        for queue in (CONTROL_QUEUE, gpu_queue("CPU")):
-            with contextlib.suppress(*connection.channel_errors):
-                connection.channel().queue_delete(queue)
 
 
 @pytest.mark.rabbitmq

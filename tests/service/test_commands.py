@@ -89,7 +89,7 @@ def test_verify_says_what_is_wrong(publishable: Callable[..., Run], settings: An
         ((name, "--due"), "name a run, or give --due"),
         ((name, "--gpu", "X"), "--gpu is 'X'; accepted are"),
         ((name, "--as", "nobody"), "--as is 'nobody'"),
-        ((name, "--as", "eve"), "has used 1 minutes of GPU time"),
+        ((name, "--as", "eve"), "has 1 of 1 minutes of GPU time left; a quick grade counts as 2"),
         (("hard/H200/none",), "is not held"),
     ):
         with pytest.raises(CommandError, match=reason):

@@ -1,5 +1,6 @@
 """What grades do to a published cell: findings at once, two grades before anything is withheld, no lapsed approval."""
 
+import datetime
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from leaderboard.models import Calibration, Finding, GradeJob, HostState, Revisi
 from leaderboard.publishing import Act
 from leaderboard.recompute import recompute_all
 from leaderboard.service import hosts, policies
+from leaderboard.service.minutes import Account
 from tests.database import load_run, make_user
 from tests.service.worker import PROBLEM, Worker
 
@@ -246,9 +248,34 @@ def test_the_best_run_of_a_board_and_a_share_of_all_are_asked_for(
 def test_a_person_has_so_many_minutes(published: Run, settings: Any) -> None:
     settings.RATE_LIMITS = {**settings.RATE_LIMITS, "verification": (11, 86400)}
     eve, at = make_user("eve"), timezone.now()
-    assert policies.ask(published, eve, at, tier="full")[1]
-    with pytest.raises(policies.TooMuch, match="eve has used 11 minutes"):
-        policies.ask(published, eve, at, tier="quick")
+    job, is_new = policies.ask(published, Account(eve), at, tier="full")
+    assert is_new
+    with pytest.raises(policies.TooMuch, match="eve has 1 of 11 minutes of GPU time left"):
+        policies.ask(published, Account(eve), at, tier="quick")
+    jobs.cancel(job.pk, eve, at)
+    job.refresh_from_db()
+    assert policies.ask(published, Account(eve), at, tier="quick")[1]
+    with pytest.raises(policies.TooMuch, match="eve has 9 of 11 minutes of GPU time left"):
+        policies.ask_again(job, eve, at)
+
+
+def test_a_wish_that_was_taken_back_exempts_no_run_from_the_policies(
+    worker: Worker, published: Run, settings: Any
+) -> None:
+    """Who asks and takes back, again and again, would else keep a result from ever being graded."""
+    at, eve = timezone.now(), make_user("eve")
+    for name, reason in (("release", "release"), ("new_best", "new_best"), ("random", "random")):
+        settings.VERIFY_POLICIES, settings.VERIFY_RANDOM_PERCENT = [name], 100
+        job, _ = policies.ask(published, Account(eve), at)
+        assert policies.find_due(at) == []
+        jobs.take_back(job.pk, eve, at)
+        assert [due.reason for due in policies.find_due(at)] == [reason]
+    settings.VERIFY_POLICIES, settings.VERIFY_AGAIN_DAYS = ["reverify"], 90
+    grade(worker, published)
+    GradeJob.objects.exclude(state="cancelled").update(requested_at=at - datetime.timedelta(days=91))
+    job, _ = policies.ask(published, Account(eve), at)
+    jobs.take_back(job.pk, eve, at)
+    assert [due.reason for due in policies.find_due(at)] == ["reverify"]
 
 
 def test_the_policies_look_again_only_when_something_changed(

@@ -17,6 +17,7 @@ from leaderboard.ingest import Report
 from leaderboard.models import Blob, GradeEvent, GradeJob, Host, HostGpu, HostState, Run, SeenMessage, Verification
 from leaderboard.service import hosts
 from leaderboard.service.control import handle
+from leaderboard.service.parcels import deck_parcel
 from tests.database import Ingest, make_user
 from tests.factories import write_archive
 from tests.service.worker import PROBLEM, Worker, make_archive
@@ -67,6 +68,7 @@ def test_the_files_of_a_job_arrive_by_their_digest(worker: Worker, job: GradeJob
         files = worker.say(wire.Fetch(job=job.pk, token=1, digest=digest))
         assert isinstance(files, wire.Files)
         assert files.digest == digest
+    assert f"hard/{job.problem.slug}/neighbours.toml" in deck_parcel(job).files
     assert isinstance(worker.say(wire.Fetch(job=job.pk, token=1, digest="0" * 64)), wire.Refusal)
     assert isinstance(worker.say(wire.Fetch(job=job.pk, token=9, digest=grant.run_digest)), wire.Refusal)
 
@@ -169,6 +171,16 @@ def mangle(text: str, **changes: Any) -> str:
     return msgspec.json.encode({**envelope, **changes}).decode()
 
 
+@pytest.mark.parametrize(("said", "kept"), [(0.75, 0.75), (0.0, 0.0), (None, None), (-1.0, None), (9999.0, None)])
+def test_a_recorded_job_keeps_how_long_it_held_its_gpu(
+    said: float | None, kept: float | None, worker: Worker, job: GradeJob
+) -> None:
+    """A host can claim too little, never more than it held the job for."""
+    worker.hand_in(job.pk, worker.ask(job.pk).token, gpu_seconds=said)
+    job.refresh_from_db()
+    assert (job.state, job.gpu_seconds) == ("recorded", kept)
+
+
 POISON: dict[str, Callable[[Worker], object]] = {
     "a number": lambda worker: 7,
     "nothing": lambda worker: None,
@@ -246,6 +258,7 @@ def test_a_result_that_is_none_gives_the_job_back(name: str, worker: Worker, job
         ({"problem_version": "0" * 64}, "problem_version is"),
         ({"reference_digest": "0" * 64}, "reference_digest is"),
         ({"tier": "full"}, "tier is"),
+        ({"gates": {"float32": {"share": 1.0, "rtol": 1.0, "atol": 1.0}}}, "gates is"),
         ({"device": "cuda:0"}, "device is"),
         ({"device_name": "NVIDIA H200"}, "does not prove CPU"),
     ],

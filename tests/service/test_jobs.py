@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import DatabaseError, IntegrityError, transaction
 from django.utils import timezone
 
@@ -72,7 +73,15 @@ def do(act: Act, job: GradeJob, gpu: HostGpu) -> bool:
         Act.REFUSE: lambda: jobs.refuse(job.pk, "never", AT),
         Act.RETRY: lambda: jobs.give_back(job.pk, 5, "again", AT),
         Act.CANCEL: lambda: jobs.cancel(job.pk, make_user("eve"), AT),
+        Act.TAKE_BACK: lambda: jobs.take_back(job.pk, make_asker(job), AT),
     }[act]()
+
+
+def make_asker(job: GradeJob) -> User:
+    """Let a new person have asked for a job."""
+    asker = make_user("ivy")
+    GradeJob.objects.filter(pk=job.pk).update(requested_by=asker)
+    return asker
 
 
 @pytest.mark.parametrize("state", list(GradeJob.State))
@@ -101,6 +110,13 @@ def test_an_old_token_changes_nothing(act: Act, job: GradeJob, gpu: HostGpu) -> 
     assert not do(act, job, gpu)
     job.refresh_from_db()
     assert (job.state, job.token) == ("running", 6)
+
+
+def test_only_who_asked_takes_a_job_back(job: GradeJob) -> None:
+    assert not jobs.take_back(job.pk, make_user("eve"), AT)
+    assert jobs.take_back(job.pk, make_asker(job), AT)
+    job.refresh_from_db()
+    assert (job.state, job.cause) == ("cancelled", "taken back by ivy")
 
 
 def test_the_same_wish_waits_once(job: GradeJob, run: Run) -> None:

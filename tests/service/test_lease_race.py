@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connection, connections
@@ -10,7 +11,9 @@ from django.utils import timezone
 
 from leaderboard import jobs
 from leaderboard.models import GradeEvent, GradeJob, HostGpu, Run
-from tests.database import Ingest
+from leaderboard.service import policies
+from leaderboard.service.minutes import Account
+from tests.database import Ingest, make_user
 from tests.factories import write_archive
 from tests.service.worker import PROBLEM, Worker
 
@@ -78,3 +81,32 @@ def test_every_job_has_one_holder_and_one_end(tmp_path: Path, ingest: Ingest) ->
     assert len(ended) == len(set(ended))
     closing = GradeEvent.objects.filter(job__in=asked, kind__in=["recorded", "retried"])
     assert closing.count() == JOBS
+
+
+def test_nobody_overdraws_minutes_by_asking_at_once(tmp_path: Path, ingest: Ingest, settings: Any) -> None:
+    settings.RATE_LIMITS = {**settings.RATE_LIMITS, "verification": (10, 86400)}
+    for index in range(HANDS):
+        write_archive(tmp_path, problem_id=PROBLEM, stamp=f"202607{index + 1:02d}_120000")
+    ingest(tmp_path)
+    runs, account, at = (
+        list(Run.objects.select_related("problem").order_by("pk")),
+        Account(make_user("eve")),
+        timezone.now(),
+    )
+    faults = together(lambda number: policies.ask(runs[number], account, at))
+    assert [type(fault) for fault in faults] == [policies.TooMuch] * 3
+    assert GradeJob.objects.count() == 5
+
+
+def test_the_same_wish_at_once_is_one_job(tmp_path: Path, ingest: Ingest) -> None:
+    ingest(write_archive(tmp_path, problem_id=PROBLEM))
+    run, at = Run.objects.select_related("problem").get(), timezone.now()
+    accounts = [Account(make_user(f"person-{number}")) for number in range(HANDS)]
+    found: list[tuple[int, bool]] = []
+
+    def ask(number: int) -> None:
+        job, is_new = policies.ask(run, accounts[number], at)
+        found.append((job.pk, is_new))
+
+    assert together(ask) == []
+    assert len({pk for pk, _ in found}) == 1 and sum(is_new for _, is_new in found) == 1

@@ -1,11 +1,13 @@
 """What readers see of our own grades: the mark, the section of a run, hosts and queues, a job's page, the desk."""
 
+import datetime
 from collections.abc import Callable
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from leaderboard.models import Calibration, GradeJob
+from leaderboard.models import Calibration, GradeJob, Revision
 from tests.database import make_user
 from tests.grades import AT, make_gpu, make_grade, make_job
 from tests.web.conftest import World
@@ -50,6 +52,11 @@ def test_a_run_shows_each_grade_with_its_times_and_evidence(world: World, strang
     assert "verified" in html and "1.02" in html and f"/jobs/{grade.job_id}/evidence.tar.gz" in html
     assert "Graded by us on H200, tier full: verified" in html
     assert "M=1 N=" in html.partition('id="verification"')[2], "sizes stand as the logs write them"
+    assert "GPU time" not in html
+    GradeJob.objects.filter(pk=grade.job_id).update(gpu_seconds=83.2)
+    Revision.advance()
+    assert "1\u202fmin 23\u202fs of GPU time" in page(stranger, url_of(world.published))
+    assert "<dt>GPU time</dt><dd>1\u202fmin 23\u202fs</dd>" in page(stranger, f"/jobs/{grade.job_id}/")
     answer = stranger.get(f"/jobs/{grade.job_id}/evidence.tar.gz")
     assert answer.content.startswith(b"evidence of") and "attachment" in answer["Content-Disposition"]
 
@@ -79,12 +86,18 @@ def test_a_calibration_shows_every_shape_beside_the_record(world: World, strange
 def test_a_grade_of_what_is_no_result_shows_its_word_and_no_time(world: World, stranger: Client, name: str) -> None:
     run = getattr(world, name)
     grade = make_grade(run, word="incorrect", outcome="failed", fired=[{"rule": "G1", "message": "off by 0.123456"}])
+    GradeJob.objects.filter(pk=grade.job_id).update(gpu_seconds=83.2)
     for url in (url_of(run), f"/jobs/{grade.job_id}/"):
         html = page(stranger, url).partition('id="verification"')[2].partition("</section>")[0]
         assert "incorrect" in html and "0.123456" not in html
-        assert not [text for text in times_of(run) if text in html]
+        assert not [text for text in times_of(run) if text in html] and "GPU time" not in html
     assert stranger.get(f"/jobs/{grade.job_id}/evidence.tar.gz").status_code == 404
-    assert stranger.get(f"/jobs/{grade.job_id}.json").json()["verification"]["ratio"] is None
+    data = stranger.get(f"/jobs/{grade.job_id}.json").json()
+    assert (data["verification"]["ratio"], data["verification"]["gpu_seconds"], data["gpu_seconds"]) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_job_about_a_pending_run_exists_for_the_staff_only(world: World, stranger: Client, staff: Client) -> None:
@@ -122,9 +135,17 @@ def test_gpus_show_hosts_and_what_waits_without_a_memory(world: World, stranger:
     assert "alpha" in html and "silent" in html and world.published.run_id in html
     data = stranger.get("/gpus.json").json()
     assert data["queues"][0] | {"oldest_at": ""} == {
-        "gpu": "H200", "ready_gpus": 0, "running": 0, "waiting": 1, "oldest_at": "",
+        "gpu": "H200", "ready_gpus": 0, "running": 0, "waiting": 1, "oldest_at": "", "grades_30_days": 0,
+        "gpu_seconds_30_days": None,
     }  # fmt: skip
     assert data["hosts"][0]["gpus"][0]["state"] == "quarantined"
+    for seconds, days in ((65.5, 1), (20.0, 2), (None, 3), (900.0, 31)):
+        job = make_grade(world.published).job_id
+        ended = timezone.now() - datetime.timedelta(days=days)
+        GradeJob.objects.filter(pk=job).update(gpu_seconds=seconds, ended_at=ended)
+    (queue,) = stranger.get("/gpus/H200.json").json()["queues"]
+    assert (queue["grades_30_days"], queue["gpu_seconds_30_days"]) == (3, 85.5)
+    assert "1\u202fmin 25\u202fs" in page(stranger, "/gpus/")
     again = stranger.get("/gpus/H200/", headers={"If-None-Match": stranger.get("/gpus/H200/")["ETag"]})
     assert (again.status_code, again.content) in ((304, b""), (200, again.content))
 

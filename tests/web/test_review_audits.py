@@ -187,6 +187,8 @@ def test_a_token_never_may_more_than_its_owner(auditor: Client) -> None:
     assert ApiToken.objects.count() == 0
     assert 'value="ingest"' not in auditor.get("/review/tokens/").content.decode()
     assert make_token(sign_in("olga", "operator"), scopes=["ingest"]).status_code == 200
+    assert make_token(auditor, scopes=["verify"]).status_code == 422
+    assert make_token(sign_in("ruth", "approver"), scopes=["verify"]).status_code == 200
 
 
 def test_the_form_sent_twice_makes_one_token(auditor: Client) -> None:

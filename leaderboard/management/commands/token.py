@@ -28,6 +28,7 @@ class Command(ProoflineCommand):
         parser.add_argument("--scope", action="append", default=[], choices=ApiToken.Scope.values)
         parser.add_argument("--days", type=int, default=90, help="create: after how many days it expires")
         parser.add_argument("--uploads-per-hour", type=int, metavar="N", help="create: a limit of its own")
+        parser.add_argument("--verification-minutes", type=int, metavar="N", help="create: minutes of its own")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Do it."""
@@ -45,6 +46,7 @@ class Command(ProoflineCommand):
                 timezone.now(),
                 days=options["days"],
                 uploads_per_hour=options["uploads_per_hour"],
+                verification_minutes=options["verification_minutes"],
             )
         except tokens.TokenError as error:
             raise CommandError(str(error)) from error
@@ -81,4 +83,5 @@ def _data(row: ApiToken) -> dict[str, Any]:
         "revoked_at": rfc3339(row.revoked_at),
         "last_used_at": rfc3339(row.last_used_at),
         "uploads_per_hour": row.uploads_per_hour,
+        "verification_minutes": row.verification_minutes,
     }

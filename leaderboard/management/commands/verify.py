@@ -11,6 +11,7 @@ from leaderboard import jobs
 from leaderboard.management.base import ProoflineCommand, find_run
 from leaderboard.models import Gpu, GradeJob
 from leaderboard.service import policies
+from leaderboard.service.minutes import MINUTES, Account
 
 
 class Command(ProoflineCommand):
@@ -22,7 +23,7 @@ class Command(ProoflineCommand):
         """Add the run, and how it is graded."""
         super().add_arguments(parser)
         parser.add_argument("run", nargs="?", metavar="DECK/GPU/RUN_ID")
-        parser.add_argument("--tier", choices=list(policies.MINUTES), default="quick")
+        parser.add_argument("--tier", choices=list(MINUTES), default="quick")
         parser.add_argument("--gpu", metavar="KEY", help="another GPU than the run's own: proves the answer, no time")
         parser.add_argument("--as", dest="actor", metavar="USERNAME", help="whose minutes of GPU time it takes")
         parser.add_argument("--due", action="store_true", help="what the policies call for now")
@@ -46,7 +47,7 @@ class Command(ProoflineCommand):
                 self.print_result(options, f"{run} would be queued for {gpu}", {"run": str(run), "gpu": gpu})
                 return
             if options["actor"]:
-                job, is_new = policies.ask(run, _user(options["actor"]), at, gpu=gpu, tier=options["tier"])
+                job, is_new = policies.ask(run, Account(_user(options["actor"])), at, gpu=gpu, tier=options["tier"])
             else:
                 job, is_new = jobs.request(run, jobs.Wish(gpu, options["tier"], jobs.Reason.PERSON), at)
         except jobs.JobError as error:
