@@ -16,6 +16,7 @@ from grading.verdict_code import CodeRule, judge_code
 from grading.verdict_timing import TimingRule, judge_timing
 
 RULES_VERSION = "1"
+UNTIMED = "grade.untimed"
 Word = Literal["verified", "verified_note", "not_reproduced", "incorrect", "integrity", "needs_audit", "inconclusive"]
 Outcome = Literal["right", "wrong", "refused", "crashed", "unreached"]
 EXIT_CODES: dict[Word, int] = {
@@ -105,7 +106,7 @@ def judge(evidence: Evidence) -> Verdict:
     """Return the verdict on a whole grade."""
     fired = list(_judge_intake(evidence))
     if evidence.untimed and evidence.passes:
-        fired.append(Fired(rule="grade.untimed", word="verified_note", message=evidence.untimed, in_pass=0))
+        fired.append(Fired(rule=UNTIMED, word="verified_note", message=evidence.untimed, in_pass=0))
     for taken in evidence.passes:
         fired += _judge_pass(evidence, taken)
     fired = _settle_integrity(fired, evidence.passes)

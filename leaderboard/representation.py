@@ -86,7 +86,7 @@ def verification_data(grade: VerificationView | None) -> dict[str, Any] | None:
         "at": rfc3339(grade.recorded_at),
         "ratio": ratio_of(grade),
         "gpu_seconds": grade.gpu_seconds,
-        "counts": grade.counts_for_board and grade.is_current,
+        "counts": grade.counts_for_board and grade.is_timed and grade.is_current,
     }
 
 

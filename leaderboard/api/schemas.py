@@ -103,7 +103,9 @@ class Verification(Strict):
     gpu_seconds: float | None = Field(
         description="for how long it held its GPU, where its evidence says and it is shown"
     )
-    counts: bool = Field(description="made on the run's own GPU, of its present source; else it proves the answer only")
+    counts: bool = Field(
+        description="made on the run's own GPU, of its present source, with a time; else it proves the answer only"
+    )
 
 
 class CellLinks(Strict):

@@ -4,8 +4,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.db.models import F, OuterRef, QuerySet, Subquery, TextField
+from django.db.models.functions import Cast
 
+from grading.verdict import UNTIMED
 from leaderboard.boards.verifications import VerificationView
 from leaderboard.models import Run, Verification
 
@@ -40,8 +42,9 @@ def is_verified(grade: VerificationView | None) -> bool:
 
 def with_mark(runs: QuerySet[Run], *, is_wanted: bool) -> QuerySet[Run]:
     """Return the runs that carry the mark, or those that do not: `VerificationView.is_verified` of the newest grade."""
-    on_board = Verification.objects.filter(counts_for_board=True)
+    on_board = Verification.objects.filter(counts_for_board=True).alias(said=Cast("fired", TextField()))
     newest = on_board.filter(run=OuterRef("run")).order_by("-pk").values("pk")[:1]
     current = {"solution_digest": F("run__solution_digest"), "problem_version": F("run__assessment__problem_version")}
-    marked = on_board.filter(pk=Subquery(newest), outcome="passed", **current).values("run")
+    timed = on_board.exclude(said__contains=f'"{UNTIMED}"')
+    marked = timed.filter(pk=Subquery(newest), outcome="passed", **current).values("run")
     return runs.filter(pk__in=marked) if is_wanted else runs.exclude(pk__in=marked)

@@ -11,6 +11,7 @@ from django.db.models import Count, Min, Q, QuerySet, Sum
 
 from grading.cpushapes import shapes_for
 from grading.problem import load_decks
+from grading.verdict import UNTIMED
 from leaderboard import jobs
 from leaderboard.models import Calibration, GradeEvent, GradeJob, Host, HostGpu, HostState, Verification
 
@@ -24,6 +25,7 @@ class VerificationView:
     """One grade of ours of one run.
 
     counts_for_board  made on the run's own GPU; else it proves the answer and no time
+    is_timed          it claims a time; else it too proves the answer only
     is_current        about the source and the problem's version of today
     shapes            [{shape, ms, published_ms, ratio}]; a number of the run: only where its score may be shown
     gpu_seconds       for how long it held its GPU; also a number of the run, None where its evidence does not say
@@ -36,6 +38,7 @@ class VerificationView:
     gpu: str
     tier: str
     counts_for_board: bool
+    is_timed: bool
     is_current: bool
     recorded_at: datetime.datetime
     shapes: list[dict[str, Any]]
@@ -49,8 +52,8 @@ class VerificationView:
 
     @property
     def is_verified(self) -> bool:
-        """Tell whether a board may mark the run as verified: this source, its own GPU, and it held."""
-        return self.counts_for_board and self.is_current and self.word in _HELD
+        """Tell whether a board may mark the run as verified: this source, its own GPU, its time, and it held."""
+        return self.counts_for_board and self.is_timed and self.is_current and self.word in _HELD
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,7 @@ def _views(rows: QuerySet[Verification]) -> Iterator[VerificationView]:
             gpu=row.gpu_id,
             tier=row.tier,
             counts_for_board=row.counts_for_board,
+            is_timed=all(item["rule"] != UNTIMED for item in row.fired),
             is_current=is_current,
             recorded_at=row.recorded_at,
             shapes=[shape | {"shape": size_text(shape["shape"])} for shape in row.shapes],

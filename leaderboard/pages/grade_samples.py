@@ -14,16 +14,17 @@ _SHAPES = [
 
 
 def grades() -> list[VerificationView]:
-    """Return a grade that held, one on another GPU, one about an older source, one that failed, one of no result."""
+    """Return a grade that held, on another GPU, without a time, about an older source, failed, without a result."""
     fired = [{"rule": "G12", "message": "shape 2 is wrong in 3 of 8 calls"}]
     kinds = [
-        ("verified", "passed", "H200", True, True), ("verified_numerics", "passed", "B200", False, True),
-        ("verified", "passed", "H200", True, False), ("incorrect", "failed", "H200", True, True),
-        ("inconclusive", "inconclusive", "H200", True, True),
+        ("verified", "passed", "H200", True, True), ("verified_note", "passed", "B200", False, True),
+        ("verified_note", "passed", "H200", True, True), ("verified", "passed", "H200", True, False),
+        ("incorrect", "failed", "H200", True, True), ("inconclusive", "inconclusive", "H200", True, True),
     ]  # fmt: skip
     return [
-        VerificationView(1, number, word, outcome, gpu, "full", counts, is_current, AT,
-                         _SHAPES if outcome == "passed" else [], fired if outcome == "failed" else [], "e" * 64,
+        VerificationView(1, number, word, outcome, gpu, "full", counts, number != 3, is_current, AT,
+                         _SHAPES if outcome == "passed" and number != 3 else [],
+                         fired if outcome == "failed" else [], "e" * 64,
                          83.0 if outcome == "passed" else None)
         for number, (word, outcome, gpu, counts, is_current) in enumerate(kinds, 1)
     ]  # fmt: skip

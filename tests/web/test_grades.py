@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from grading.verdict import UNTIMED
 from leaderboard.models import Calibration, GradeJob, Revision
 from tests.database import make_user
 from tests.grades import AT, make_gpu, make_grade, make_job
@@ -193,6 +194,16 @@ def test_a_later_grade_that_fails_takes_the_mark_away(world: World, stranger: Cl
     make_grade(world.published, word="incorrect", outcome="failed")
     assert 'class="verified"' not in page(stranger, BOARD)
     assert "good-model" not in page(stranger, "/runs/?verified=true").partition("<tbody>")[2]
+
+
+def test_a_grade_that_claims_no_time_gives_no_mark(world: World, stranger: Client) -> None:
+    why = {"rule": UNTIMED, "word": "verified_note", "message": "the prefill is inside", "shape": None, "count": 1}
+    make_grade(world.published, word="verified_note", fired=[why], shapes=[])
+    assert 'class="verified"' not in page(stranger, BOARD)
+    assert "good-model" not in page(stranger, "/runs/?verified=true").partition("<tbody>")[2]
+    assert "good-model" in page(stranger, "/runs/?verified=false").partition("<tbody>")[2]
+    html = page(stranger, url_of(world.published))
+    assert "the prefill is inside" in html and "proves correctness only" in html
 
 
 def test_a_board_stays_within_its_queries(
