@@ -18,7 +18,7 @@ from grading.hardware import Gpu
 from grading.problem import Problem
 from grading.verdict import Verdict, judge
 from grading.verdict_timing import summarise
-from grading.yardstick import mean_share, shares_of_peak
+from grading.yardstick import mean_value, values_of
 
 _PASSES = {"quick": 1, "full": 2}
 _JUDGED = ("verified", "verified_note", "not_reproduced")
@@ -110,8 +110,8 @@ def score_of(times: Times, question: Question, verdict: Verdict) -> float | None
     """Return the problem's metric from a grade's times, or None where it proves none."""
     if question.is_processor or verdict.word not in _JUDGED:
         return None
-    shares = shares_of_peak(question.problem, question.gpu, times.shapes_ms)
-    return None if shares is None else mean_share(question.problem, shares)
+    values = values_of(question.problem, question.gpu, times.shapes_ms)
+    return None if values is None else mean_value(question.problem, values)
 
 
 def departure(times: Times, record: Times) -> float | None:

@@ -48,26 +48,38 @@ def yardstick(problem: Problem, gpu_key: str, table: PeakTable) -> Yardstick:
     return _CACHE[key]
 
 
-def shares_of_peak(problem: Problem, gpu: Gpu, times_ms: Sequence[float | None]) -> list[float] | None:
-    """Return each shape's share of the peak from its time, or None where the problem has no such score or a time lacks.
+def values_of(problem: Problem, gpu: Gpu, times_ms: Sequence[float | None]) -> list[float] | None:
+    """Return each shape's share of the peak, or of the anchor's rate, whichever is the problem's metric.
 
     times_ms  by shape, milliseconds per call
+    Returns None for another metric, which times alone do not give, and where a time lacks.
     """
     stick = yardstick(problem, gpu.key, gpu.current)
-    if stick.peak is None or len(times_ms) != len(stick.shapes):
+    if len(times_ms) != len(stick.shapes):
         return None
-    shares = []
+    values = []
     for shape, ms in zip(stick.shapes, times_ms, strict=True):
-        work = shape.flops if problem.metric.regime == "compute" else shape.bytes
-        if work is None or ms is None or not ms > 0:
+        full_ms = _full_ms(problem, stick, shape)
+        if full_ms is None or ms is None or not ms > 0:
             return None
-        shares.append(work / (1e9 if problem.metric.regime == "compute" else 1e6) / ms / stick.peak)
-    return shares
+        values.append(full_ms / ms)
+    return values
 
 
-def mean_share(problem: Problem, shares: Sequence[float]) -> float:
-    """Return the geometric mean of shares of the peak, each at least the metric's clamp."""
-    return math.exp(sum(math.log(max(share, problem.metric.clamp)) for share in shares) / len(shares))
+def _full_ms(problem: Problem, stick: Yardstick, shape: ShapeYardstick) -> float | None:
+    """Return the time at which a shape would score 1."""
+    metric = problem.metric
+    if metric.kind == "throughput":
+        return shape.work * 1e3 / metric.anchor if shape.work and metric.anchor else None
+    work, unit = (shape.flops, 1e9) if metric.regime == "compute" else (shape.bytes, 1e6)
+    return work / unit / stick.peak if work is not None and stick.peak is not None else None
+
+
+def mean_value(problem: Problem, values: Sequence[float]) -> float:
+    """Return the problem's score from its shapes' values: their geometric mean, each clamped below, or the best."""
+    if problem.metric.aggregate == "best":
+        return max(values)
+    return math.exp(sum(math.log(max(value, problem.metric.clamp)) for value in values) / len(values))
 
 
 def forget() -> None:

@@ -18,7 +18,7 @@ from grading.problem import Problem, load_problem
 from grading.survey.bench import Bench, Versions, geometric_mean, read_versions
 from grading.survey.book import Entry, OutOfTime, limited
 from grading.survey.work import Work
-from grading.yardstick import mean_share, shares_of_peak
+from grading.yardstick import mean_value, values_of
 
 COMPARED_WITH = ("eager", "compiled", "vendor")
 # A problem's child as a whole may take this many times what one solution may; a hung device ends it.
@@ -31,7 +31,7 @@ class Row(msgspec.Struct, kw_only=True):
     state          ``right``, ``wrong``, ``overran`` or ``failed``; only a right one has all times
     times_ms       by shape, as far as it came
     largest_error  over all contents, in tolerances; None = not finite, or another form
-    share_of_peak  geometric mean over the shapes, where the metric is one
+    score          the problem's, where times alone give it
     speedups       geometric mean of the times of eager, compiled and vendor over this one's
     """
 
@@ -43,7 +43,7 @@ class Row(msgspec.Struct, kw_only=True):
     times_ms: list[float] = []
     largest_error: float | None = 0.0
     seconds: float = 0.0
-    share_of_peak: float | None = None
+    score: float | None = None
     speedups: dict[str, float] = {}
 
 
@@ -125,12 +125,12 @@ def _attempt(row: Row, work: Work, act: Callable[[], Any]) -> Any:
 
 
 def _conclude(problem: Problem, work: Work, rows: dict[str, Row]) -> None:
-    """Add the shares of the peak and the speed-ups of those that came through all shapes."""
+    """Add the scores and the speed-ups of those that came through all shapes."""
     right = {name: row for name, row in rows.items() if row.state == "right"}
     is_own_shapes = work.device != "cpu" and not work.shapes
     for row in right.values():
-        shares = shares_of_peak(problem, load_gpus()[work.gpu], row.times_ms) if is_own_shapes else None
-        row.share_of_peak = None if shares is None else mean_share(problem, shares)
+        values = values_of(problem, load_gpus()[work.gpu], row.times_ms) if is_own_shapes else None
+        row.score = None if values is None else mean_value(problem, values)
         row.speedups = {
             name: geometric_mean([a / b for a, b in zip(right[name].times_ms, row.times_ms, strict=True)])
             for name in COMPARED_WITH
@@ -145,10 +145,10 @@ def table(entry: Entry) -> str:
     found = msgspec.convert(entry.result, Compared)
     lines = [f"{entry.problem}, {entry.state}, {sum(found.contents)} contents compared"]
     for row in found.rows:
-        share = "-" if row.share_of_peak is None else f"{row.share_of_peak:.4f}"
+        score = "-" if row.score is None else f"{row.score:.4f}"
         error = "-" if row.largest_error is None else f"{row.largest_error:.3g}"
         faster = " ".join(f"{name} x{value:.2f}" for name, value in row.speedups.items())
         times = " / ".join(f"{ms:.4f}" for ms in row.times_ms)
         state = row.state if not row.detail else f"{row.state} ({row.detail})"
-        lines.append(f"  {row.name:<20} {state:<8} error {error} tol, share {share}, {faster}; ms {times}")
+        lines.append(f"  {row.name:<20} {state:<8} error {error} tol, share {score}, {faster}; ms {times}")
     return "\n".join(lines)

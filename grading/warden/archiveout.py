@@ -6,6 +6,7 @@ Every line of the logs is the warden's own; what the candidate printed stands in
 import hashlib
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 
 from grading.evidence import GRADER_METHOD, ShapeEvidence
+from grading.formulas import evaluate
 from grading.hardware import Gpu, peaks_digest
 from grading.problem import Problem
 from grading.record import model_slug
@@ -23,8 +25,9 @@ from grading.verdict import Verdict
 from grading.verdict_timing import Summary, calls_of, summarise
 from grading.warden.bundles import Bundle
 from grading.warden.grade import Grade
-from grading.yardstick import mean_share, shares_of_peak
+from grading.yardstick import mean_value, values_of
 
+_WALLS = {"tok_s": "decode_wall_s", "sps": "wall_s"}
 _RIGHT = ("verified", "verified_note", "not_reproduced", "needs_audit")
 
 
@@ -94,15 +97,33 @@ def _is_right(verdict: Verdict) -> bool:
 
 
 def _score(entry: Entry) -> list[float] | None:
-    """Return each shape's share of the peak, or None where there is nothing that can be scored."""
+    """Return each shape's value in the problem's metric, or None where there is nothing that can be scored."""
     if not _is_right(entry.grade.verdict) or entry.grade.evidence.device == "cpu":
         return None
     times = [None if time is None else time.median_ms for time in summaries(entry)]
-    return shares_of_peak(entry.problem, entry.gpu, times)
+    if entry.problem.metric.kind != "speedup":
+        return values_of(entry.problem, entry.gpu, times)
+    pairs = [(_baseline_ms(entry, index), ms) for index, ms in enumerate(times)]
+    values = [baseline / ms for baseline, ms in pairs if baseline is not None and ms]
+    return values if values and len(values) == len(entry.problem.shapes) else None
 
 
-def _headline(entry: Entry, shares: list[float]) -> str:
-    return f"{mean_share(entry.problem, shares):.4f}"
+def _baseline_ms(entry: Entry, index: int) -> float | None:
+    """Return the eager solution's time of a shape, where it was timed in this grade and answered."""
+    return next((ms for variant, ms in _baseline_times(entry, index) if variant == "eager"), None)
+
+
+def _baseline_times(entry: Entry, index: int) -> Iterator[tuple[str, float]]:
+    """Yield the baselines that answered a shape, with their times in milliseconds."""
+    for baseline in entry.grade.evidence.baselines:
+        if index < len(baseline.shapes) and _is_answered(baseline.shapes[index]):
+            beside = summarise(baseline.shapes[index])
+            if beside is not None:
+                yield baseline.variant, beside.median_ms
+
+
+def _headline(entry: Entry, values: list[float]) -> str:
+    return f"{mean_value(entry.problem, values):.4f}"
 
 
 def _check_log(entry: Entry) -> str:
@@ -116,23 +137,31 @@ def _check_log(entry: Entry) -> str:
     return head + "\n".join(line.replace("\n", " ")[:400] for line in lines or ["FAIL: nothing was verified"]) + "\n"
 
 
-def _benchmark_log(entry: Entry, shares: list[float]) -> str:
+def _benchmark_log(entry: Entry, values: list[float]) -> str:
     """Return the deck's own lines: the solution's, then the baselines', shape by shape."""
     lines: list[str] = []
     evidence, times = entry.grade.evidence, summaries(entry)
-    for index, share in enumerate(shares):
+    for index, value in enumerate(values):
         own, time = evidence.passes[0].shapes[index], times[index]
         assert time is not None
         lines += _event_lines(entry, index, own, time.median_ms)
-        lines.append(_rate_line(entry, index, "solution", time.median_ms))
-        lines.append(f"shape={index} solution_peak_fraction={share:.4f}")
-        for baseline in evidence.baselines:
-            if index < len(baseline.shapes) and _is_answered(baseline.shapes[index]):
-                beside = summarise(baseline.shapes[index])
-                lines += [_rate_line(entry, index, baseline.variant, beside.median_ms)] if beside else []
-    headline = _headline(entry, shares)
+        lines += _own_lines(entry, index, time.median_ms, value)
+        if entry.problem.metric.kind != "speedup":
+            lines += [_rate_line(entry, index, variant, ms) for variant, ms in _baseline_times(entry, index)]
+    headline = _headline(entry, values)
     passing = float(headline) >= (entry.problem.timing.result_ok or 0.0)
     return "\n".join([*lines, f"peak_fraction: {headline}", f"RESULT: {'OK' if passing else 'LOW'}"]) + "\n"
+
+
+def _own_lines(entry: Entry, index: int, ms: float, value: float) -> list[str]:
+    """Return the deck's lines about the solution's time of one shape."""
+    kind = entry.problem.metric.kind
+    if kind == "speedup":
+        name, baseline_ms = entry.problem.shapes[index][entry.problem.shape_key], _baseline_ms(entry, index)
+        own = f"solution {ms:.4f} ms/tok ({1e3 / ms:.0f} tok/s)"
+        return [f"shape ctx={name}: {own} | baseline {baseline_ms:.4f} ms/tok | speedup {value:.2f}x"]
+    line = _rate_line(entry, index, "solution", ms)
+    return [line] if kind == "throughput" else [line, f"shape={index} solution_peak_fraction={value:.4f}"]
 
 
 def _is_answered(shape: ShapeEvidence) -> bool:
@@ -152,15 +181,18 @@ def _event_lines(entry: Entry, index: int, shape: ShapeEvidence, ms: float) -> l
 
 
 def _rate_line(entry: Entry, index: int, variant: str, ms: float) -> str:
-    sizes = entry.problem.shapes[index]
+    sizes, metric = entry.problem.shapes[index], entry.problem.metric
+    if metric.kind == "throughput":
+        rate = float(evaluate(metric.work, sizes)) * 1e3 / ms
+        return f"shape={index} variant={variant} {metric.rate}={rate:.3f} {_WALLS[metric.rate]}={ms / 1e3:.4f}"
     tflops, gbps = entry.problem.flops(sizes) / (ms * 1e9), entry.problem.bytes(sizes) / (ms * 1e6)
     return f"shape={index} variant={variant} tflops={tflops:.3f} gbps={gbps:.3f} ms={ms:.3f}"
 
 
-def _result(entry: Entry, shares: list[float] | None) -> dict[str, Any]:
+def _result(entry: Entry, values: list[float] | None) -> dict[str, Any]:
     finished, verdict = datetime.now(UTC), entry.grade.verdict
     is_right = _is_right(verdict)
-    reason = "pass" if shares is not None else "benchmark_failed" if is_right else "check_failed"
+    reason = "pass" if values is not None else "benchmark_failed" if is_right else "check_failed"
     return {
         "run_id": entry.run_id,
         "run_group": "grade",
@@ -176,11 +208,11 @@ def _result(entry: Entry, shares: list[float] | None) -> dict[str, Any]:
         "correct": is_right,
         "failure_reason": reason,
         "retryable_infra_failure": verdict.word == "inconclusive",
-        "peak_fraction": msgspec.Raw(_headline(entry, shares).encode()) if shares is not None else None,
+        "peak_fraction": msgspec.Raw(_headline(entry, values).encode()) if values is not None else None,
         "template_mutated": False,
         "total_elapsed_seconds": int((finished - entry.started).total_seconds()),
         "check_exit_code": 0 if is_right else 1,
-        "benchmark_exit_code": 0 if shares is not None else None,
+        "benchmark_exit_code": 0 if values is not None else None,
         "usage": {},
     }
 

@@ -6,9 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from grading.archive import KeyHint, read_run
 from grading.evidence import Baseline
-from grading.hardware import load_gpus
-from grading.problem import load_decks
+from grading.hardware import Gpu, load_gpus
+from grading.problem import Problem, load_decks
+from grading.score import recompute, reported
 from grading.verdict import judge
 from grading.warden.archiveout import Entry, write_archive
 from grading.warden.bundles import Bundle, baselines_of
@@ -38,7 +40,11 @@ def test_the_problems_own_baselines_carry_the_logs_names() -> None:
 
 @pytest.fixture
 def entry() -> Entry:
-    problem, gpu = load_decks()["hard"].problems["07_w4a16_gemm"], load_gpus()["H200"]
+    return make_entry(load_decks()["hard"].problems["07_w4a16_gemm"], load_gpus()["H200"])
+
+
+def make_entry(problem: Problem, gpu: Gpu) -> Entry:
+    """A grade on a GPU: 0.1 ms a call, the eager baseline 0.25 ms, and one baseline that answered wrongly."""
     shapes = [
         make_shape(*[make_call(n) for n in range(20)], shape={k: float(v) for k, v in s.items()})
         for s in problem.shapes
@@ -63,3 +69,25 @@ def test_a_baseline_stands_in_the_log_unless_it_answered_wrongly(entry: Entry, t
     assert not [line for line in lines if "variant=sota" in line]
     assert (folder / "check.log").read_text() == "PROPERTY_SEED: 77\nPASS\n"
     assert folder.name == "20261130_120000_baseline_vendor-library_07_w4a16_gemm"
+
+
+@pytest.mark.parametrize(
+    ("key", "first"),
+    [
+        ("cuda/03_megaqwen_decode", "shape=0 variant=solution tok_s=640000.000 decode_wall_s=0.0001"),
+        ("cuda/04_grid_mingru_sps", "shape=0 variant=solution sps=1310720000.000 wall_s=0.0001"),
+        ("mega/02_kimi_linear_decode", "shape ctx=2048: solution 0.1000 ms/tok (10000 tok/s) | baseline 0.2500"),
+    ],
+)
+def test_a_rate_and_a_speedup_are_scored_as_ingest_recomputes_them(key: str, first: str, tmp_path: Path) -> None:
+    deck, _, name = key.partition("/")
+    problem, gpu = load_decks()[deck].problems[name], load_gpus()["H100"]
+    entry = make_entry(problem, gpu)
+    folder = write_archive(entry, tmp_path)
+    lines = (folder / "benchmark.log").read_text().splitlines()
+    assert next(line for line in lines if not line.startswith("benchmark_event")).startswith(first)
+    record, _ = read_run(folder, KeyHint(deck=deck, gpu="H100"))
+    found = recompute(record, problem, gpu.key, gpu.current)
+    said = reported(record, problem)
+    assert found.value is not None and said is not None and found.value.meets(said)
+    assert record.benchmark is not None and record.benchmark.faults == ()
