@@ -150,5 +150,5 @@ def table(entry: Entry) -> str:
         faster = " ".join(f"{name} x{value:.2f}" for name, value in row.speedups.items())
         times = " / ".join(f"{ms:.4f}" for ms in row.times_ms)
         state = row.state if not row.detail else f"{row.state} ({row.detail})"
-        lines.append(f"  {row.name:<20} {state:<8} error {error} tol, share {score}, {faster}; ms {times}")
+        lines.append(f"  {row.name:<20} {state:<8} error {error} tol, score {score}, {faster}; ms {times}")
     return "\n".join(lines)
