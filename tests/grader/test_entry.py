@@ -141,11 +141,11 @@ def test_training_is_judged_by_its_curve(torch, monkeypatch) -> None:
 
 @pytest.mark.parametrize(("first", "ended"), [(30, "complete"), (0, "timeout")])
 def test_kernels_may_be_built_at_the_first_call(first: int, ended: str, host: OracleHost) -> None:
-    building = "    if not BUILT:\n        BUILT.append(time.sleep(3))\n"
+    building = "    if not BUILT:\n        BUILT.append(time.sleep(6))\n"
     lines = f"import time\n\nBUILT = []\n\n\ndef build():\n{building}\n\n"
     source = source_of("grid").replace("def policy_forward", f"{lines}def policy_forward")
     source = source.replace("    return model(obs, state)\n", "    build()\n    return model(obs, state)\n")
-    deadlines = Deadlines(start=90, build=60, step=30, call=2, first=first)
+    deadlines = Deadlines(start=90, build=60, step=30, call=4, first=first)
     done = grade_entry("grid", source, host, deadlines=deadlines)
     assert [taken.ended for taken in done.evidence.passes] == [ended]
 

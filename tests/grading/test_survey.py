@@ -126,7 +126,7 @@ def test_an_item_that_does_not_fit_into_the_budget_is_left_and_a_cut_one_is_gone
     assert first.run(items, measure) == 2
     assert first.book.entries["hard/01_fp8_gemm/one"].state == "cut"
     second = make_survey(tmp_path)
-    assert second.book.expected_seconds(items[1]) == pytest.approx(0.2, abs=0.1)
+    assert second.book.expected_seconds(items[1]) >= 0.19
     assert second.run(items[:1], measure) == 0
 
 
@@ -138,7 +138,7 @@ def test_a_survey_that_loses_nothing_goes_on_within_the_same_budget(tmp_path):
         return done
 
     (item,) = make_items("kernel")
-    assert make_survey(tmp_path, seconds=1e-3).run([item], measure) == 1
+    assert make_survey(tmp_path, seconds=60).run([item], measure) == 1
     slow = Book(tmp_path / "x.json", "x", "cpu")
     slow.add(msgspec.structs.replace(slow.entries[item.key], seconds=100.0))
     assert make_survey(tmp_path, seconds=5.0).run([item], measure) == 1
