@@ -12,11 +12,13 @@ import msgspec
 from grading.evidence import Evidence
 from grading.hardware import Gpu
 from grading.interval import Interval
+from grading.problem import Problem
 from grading.survey.book import Book, Entry, Item, ItemFailed, limited
 from grading.survey.items import Solution, reference_of
 from grading.verdict_timing import Summary, summarise
 from grading.warden.archiveout import Entry as Archived
 from grading.warden.archiveout import write_archive
+from grading.warden.bundles import baselines_of
 from grading.warden.grade import Grade, Request, Tier, grade
 from grading.warden.lock import DeviceBusy, hold_device
 from grading.warden.progress import Progress
@@ -97,6 +99,7 @@ class Grader:
             tier=self.tier,
             is_exempt=solution.bundle.is_exempt,
             gpu=self.gpu,
+            baselines=_divided(solution.problem),
         )
         try:
             with limited(seconds), hold_device(self.device) as held, Progress(sys.stderr) as progress:
@@ -123,6 +126,12 @@ class Grader:
             gpu_seconds=done.evidence.gpu_seconds,
             shapes=_shapes(done.evidence),
         )
+
+
+def _divided(problem: Problem) -> dict[str, dict[str, bytes]]:
+    """Return the baseline whose time a speed-up divides; other metrics need none."""
+    known = baselines_of(problem) if problem.metric.kind == "speedup" else {}
+    return {name: files for name, files in known.items() if name == "eager"}
 
 
 def _shapes(evidence: Evidence) -> list[ShapeGrade]:
