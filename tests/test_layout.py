@@ -31,6 +31,12 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("test_*.py")), ids=relative)
+def test_a_test_that_empties_the_tables_puts_back_what_migrations_made(path: Path) -> None:
+    marks = re.findall(r"django_db\(([^)]*transaction=True[^)]*)\)", path.read_text())
+    assert [mark for mark in marks if "serialized_rollback=True" not in mark] == []
+
+
 @pytest.mark.parametrize("path", [path for path in SOURCES if path.parts[-2] != "leaderboard"], ids=relative)
 def test_grading_never_imports_the_leaderboard(path: Path) -> None:
     if relative(path).startswith("grading/"):

@@ -8,7 +8,7 @@ from django.utils import timezone
 from leaderboard.boards.state import read_state
 
 pytestmark = [
-    pytest.mark.django_db(transaction=True),
+    pytest.mark.django_db(transaction=True, serialized_rollback=True),
     pytest.mark.skipif(connection.vendor != "postgresql", reason="a server that ends connections is PostgreSQL's test"),
 ]
 
