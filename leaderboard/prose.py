@@ -4,7 +4,8 @@ Templates draw the blocks, so that everything is escaped by the template engine.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 _INLINE = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\(((?:https?://|/|#)[^)\s]*)\)")
 _ITEM = re.compile(r"\s*(?:[-*]|\d+\.) +")
@@ -22,7 +23,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block. `kind` is heading, paragraph, list, code or table; only the matching fields are set."""
+    """A block. `kind` is heading, paragraph, list, code or table; only the matching fields are set.
+
+    text  the code; of a table what names it among the document's tables: the heading that it stands under
+    """
 
     kind: str
     level: int = 0
@@ -41,7 +45,20 @@ def parse(source: str) -> tuple[Block, ...]:
             lines.pop(0)
         else:
             blocks.append(_take(lines))
-    return tuple(blocks)
+    return tuple(_with_names(blocks))
+
+
+def _with_names(blocks: list[Block]) -> Iterator[Block]:
+    """Name every table after the heading above it, with a number from the second one under it on."""
+    heading, count = "", 0
+    for block in blocks:
+        if block.kind == "heading":
+            heading, count = "".join(span.text for span in block.spans), 0
+        elif block.kind == "table":
+            count += 1
+            yield replace(block, text=heading if count == 1 else f"{heading}, {count}")
+            continue
+        yield block
 
 
 def spans(text: str) -> tuple[Span, ...]:

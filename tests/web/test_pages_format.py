@@ -91,3 +91,9 @@ def test_colours_stand_in_the_tokens_only() -> None:
         if path.stem != "tokens":
             assert not re.findall(r"#[0-9a-fA-F]{3,8}\b|rgb\(|!important", text), path.name
         assert len(text.splitlines()) <= 250, path.name
+
+
+def test_every_table_of_a_document_has_a_name_of_its_own() -> None:
+    table = "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    blocks = prose.parse(f"# One\n\n{table}\n\nbetween\n\n{table}\n\n## `Two` of it\n\n{table}")
+    assert [block.text for block in blocks if block.kind == "table"] == ["One", "One, 2", "Two of it"]
