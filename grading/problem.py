@@ -20,13 +20,14 @@ from grading.neighbours import NEIGHBOURS, load_moves
 from grading.tomldata import CatalogueError, load_table
 
 DECKS = Path(__file__).parent / "decks"
+ADAPTER = "adapter.py"
 MetricKind = Literal["peak_fraction", "throughput", "speedup", "busbw", "ms"]
 Severity = Literal["block", "warn", "note"]
 Form = Literal["plain", "entry"]
 _PROBLEM_FILES = {
     "problem.toml",
     "reference.py",
-    "adapter.py",
+    ADAPTER,
     "solutions",
     "calibration.toml",
     NEIGHBOURS,

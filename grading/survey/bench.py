@@ -5,7 +5,6 @@ Solutions are trusted here. What the reference gives is what the grader compares
 
 import importlib.util
 import inspect
-import math
 import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -66,12 +65,14 @@ class Bench:
     oracle: Any = field(init=False)
     source: Source = field(init=False)
     in_place: list[int] = field(init=False)
+    gates: dict[str, Gate] = field(init=False)
     models: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Load and bind the reference, make its model, and the source of contents."""
         self.reference = load_module(reference_of(self.problem), "reference")
         bind_shape(self.reference, self.shape)
+        self.gates = read_gates(reference_of(self.problem).parent)
         self.oracle = self._new_reference(0)
         names = list(inspect.signature(self.reference.Model.forward).parameters)[1:]
         stress = {case.name: case.scale for case in self.problem.check.stress}
@@ -142,8 +143,7 @@ class Bench:
         return [Pair(a, b, self._gate(a, content.kind)) for a, b in both]
 
     def _gate(self, wanted: "Tensor", kind: str) -> Gate:
-        stored = read_gates(reference_of(self.problem).parent)
-        return gate_for(self.problem.key, str(wanted.dtype)[6:], kind, stored=stored)
+        return gate_for(self.problem.key, str(wanted.dtype)[6:], kind, stored=self.gates)
 
     def judge(self, model: Any, content: Content, wanted: "list[Tensor]") -> Compared:
         """Return how a model's answer stands as a whole; an answer of another form is not finite."""
@@ -221,11 +221,6 @@ def read_versions(device: str) -> Versions:
         cuda=torch.version.cuda,
         triton=triton,
     )
-
-
-def geometric_mean(values: list[float]) -> float:
-    """Return the mean of logarithms as a number again; values are positive and at least one."""
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def _form(parts: "list[Tensor]") -> str:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from statistics import geometric_mean
 from time import monotonic
 from typing import Any
 
@@ -15,7 +16,7 @@ import msgspec
 
 from grading.hardware import load_gpus
 from grading.problem import Problem, load_problem
-from grading.survey.bench import Bench, Versions, geometric_mean, read_versions
+from grading.survey.bench import Bench, Versions, read_versions
 from grading.survey.book import Entry, OutOfTime, limited
 from grading.survey.work import Work
 from grading.yardstick import mean_value, values_of

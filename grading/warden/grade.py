@@ -16,7 +16,7 @@ from grading.evidence import EVIDENCE_SCHEMA, GRADER_VERSION, Baseline, Evidence
 from grading.hardware import Gpu
 from grading.neighbours import choose_neighbours, load_moves
 from grading.oracle.gates import read_gates
-from grading.problem import Form, Problem, Shape
+from grading.problem import ADAPTER, Form, Problem, Shape
 from grading.verdict import Verdict, has_integrity_lead, judge
 from grading.warden.form import form_of
 from grading.warden.gpustate import read_host
@@ -189,7 +189,7 @@ def _make_job(request: Request, form: Form) -> Job:
         shows_reference="reference" not in problem.rules.forbidden_imports,
         floors_ms=() if is_untimed else _floors(request),
         gates=read_gates(request.reference.parent),
-        adapter=request.reference.with_name("adapter.py") if form == "entry" else None,
+        adapter=request.reference.with_name(ADAPTER) if form == "entry" else None,
         has_census=effort.has_census or bool(problem.rules.forbidden_calls),
     )
 

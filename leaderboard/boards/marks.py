@@ -14,12 +14,16 @@ from leaderboard.models import Run, Verification
 
 def without_numbers(grade: VerificationView | None) -> VerificationView | None:
     """Return a grade of a run whose score may not be shown: its word and date, and no time."""
-    return replace(grade, shapes=[], fired=[], gpu_seconds=None) if grade is not None else None
+    return _bare(grade) if grade is not None else None
 
 
 def without_any_numbers(grades: Iterable[VerificationView]) -> tuple[VerificationView, ...]:
     """Return the same of several."""
-    return tuple(replace(grade, shapes=[], fired=[], gpu_seconds=None) for grade in grades)
+    return tuple(map(_bare, grades))
+
+
+def _bare(grade: VerificationView) -> VerificationView:
+    return replace(grade, shapes=[], fired=[], gpu_seconds=None)
 
 
 def ratio_of(grade: VerificationView) -> float | None:

@@ -10,7 +10,7 @@ import msgspec
 from grading.hardware import load_gpus
 from grading.neighbours import NEIGHBOURS
 from grading.oracle.gates import TOLERANCE_FILE, read_gates
-from grading.problem import DECKS, Problem, load_decks
+from grading.problem import ADAPTER, DECKS, Problem, load_decks
 from grading.record import ArchiveFile, Record, decode
 from grading.regrade import Question
 from grading.runner.demo import KERNELS
@@ -22,7 +22,7 @@ _SOURCES = (".py", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".ptx")
 _LOGS = frozenset(
     {"result.json", "meta.log", "benchmark.log", "check.log", "environment.json", "framework.txt", "cuda_language.json"}
 )
-_BESIDE = ("adapter.py", NEIGHBOURS, TOLERANCE_FILE)
+_BESIDE = (ADAPTER, NEIGHBOURS, TOLERANCE_FILE)
 _KERNEL, _PLAIN = "kernel", "eager"
 
 
