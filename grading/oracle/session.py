@@ -199,13 +199,12 @@ class Oracle:
         hashed = hashlib.sha256(b"".join(_digest(copy) for copy in copies)).hexdigest()
         pieces = self._pieces(content, slot, copies)
         worst, bad, form = 0.0, 0, None
-        is_finite = is_within_deck = True
+        is_finite = True
         try:
             for wanted, found, gate in pieces:
                 result = self._compare(wanted, found, gate, content)
                 bad += result.bad
                 is_finite &= result.ratio is not None
-                is_within_deck &= is_within(wanted, found, self._deck_tolerance(wanted))
                 worst = max(worst, result.ratio or 0.0)
             getattr(self._reference, "check_structure", _accept)(_as_answer(copies))
         except ValueError as error:
@@ -215,7 +214,7 @@ class Oracle:
             "bad": bad,
             "form": form,
             "hash": hashed,
-            "is_within_deck": bad > 0 and form is None and is_within_deck,
+            "is_within_deck": bad > 0 and form is None and self._is_within_deck(pieces),
             "inputs_intact": self._inputs_intact(slot, content),
             "poison_left": self._poison_left(slot, copies, POISONS[number % 2]),
             "class_ratio": self._class_ratio(content, slot, copies),
@@ -248,6 +247,10 @@ class Oracle:
 
     def _deck_tolerance(self, wanted: "Tensor") -> float:
         return float(self._facts["tolerance"].get(str(wanted.dtype)[6:], 0.0))
+
+    def _is_within_deck(self, pieces: "list[tuple[Tensor, Tensor, Gate]]") -> bool:
+        """Tell whether the deck's absolute tolerance lets an answer pass."""
+        return all(is_within(wanted, found, self._deck_tolerance(wanted)) for wanted, found, _ in pieces)
 
     def _class_ratio(self, content: Content, slot: _Slot, copies: "list[Tensor]") -> float | None:
         forward = exact_forward_of(self._facts["problem"], self._reference)

@@ -1,6 +1,7 @@
 """References of the decks cuda, mega and verify against formulas written a second time, in float64."""
 
 import os
+import random
 
 import pytest
 
@@ -50,6 +51,37 @@ def test_a_close_choice_may_fall_either_way_and_a_clear_one_may_not():
     ((_, adjusted, _),) = reference.compared_parts(inputs, expected, wrong)
     assert any(torch.equal(adjusted[0, 0, -1], answer) for answer in answers)
     assert not torch.equal(adjusted[0, 0, -1], wrong[0, 0, -1])
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("ties", [1, 2])
+def test_the_closest_choices_may_fall_either_way_among_many_blocks(ties: int, seed: int):
+    reference, _, inputs = drawn("cuda/02_deepseek_nsa", {"B": 1, "H": 1, "S": 8192, "D": 128}, seed)
+    q, k, v = (tensor[0, 0] for tensor in reference.with_peaks(inputs, random.Random(seed)))
+    position = torch.tensor([len(q) - 1])
+
+    def ranked() -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+        scores = q[-1:].float() @ k.float().T / 128**0.5
+        means = reference.importance(scores, position)
+        return scores, means, means[0].sort(descending=True).indices.tolist()
+
+    order = ranked()[2]
+    last_in, first_out = order[8 - ties : 8], order[8 : 8 + ties]
+    for block in (*last_in[1:], *first_out):
+        k[block * 64 : (block + 1) * 64] = k[last_in[0] * 64 : (last_in[0] + 1) * 64].flip(0)
+    scores, means, _ = ranked()
+    other = reference.choose(means)
+    for a, b in zip(last_in, first_out, strict=True):
+        other[0, a], other[0, b] = other[0, b].item(), other[0, a].item()
+    answer = reference.attend(scores, reference.admitted(other, position, len(q)), v.float())[0]
+    assert any(torch.equal(answer, found) for found in reference.possible_answers(q, k, v))
+
+
+def test_a_block_that_is_clearly_behind_may_not_be_chosen():
+    reference, _, inputs = drawn("cuda/02_deepseek_nsa", {"B": 1, "H": 1, "S": 8191, "D": 128})
+    q, k, v = (tensor[0, 0] for tensor in inputs)
+    counts = [len(reference.possible_answers(q[: t + 1], k[: t + 1], v[: t + 1])) for t in range(1000, 8191, 300)]
+    assert counts.count(1) > 0.6 * len(counts)
 
 
 def test_fused_experts_weigh_each_chosen_expert():

@@ -93,10 +93,9 @@ class Walk:
         self.say(self.site.run("manage.py", "host", "accept", "walk", "--as", "demo").strip())
         self.site.wait_until_ready(1)
 
-    def chosen(self) -> list[str]:
+    def chosen(self, pattern: str) -> list[str]:
         """Return the published runs whose id holds one of the wanted words."""
-        rows = ["/".join(row) for row in self.site.rows(_RUNS)]
-        return [row for row in rows if re.search(self.options.only, row)]
+        return [row for row in ("/".join(row) for row in self.site.rows(_RUNS)) if re.search(pattern, row)]
 
     def verify(self, runs: list[str], tier: str) -> list[int]:
         """Ask for grades as a person does; return the jobs."""
@@ -115,7 +114,7 @@ class Walk:
 
     def grade(self) -> None:
         """Grade every chosen run once, and look at its page and its board as a reader does."""
-        runs = self.chosen()
+        runs = self.chosen(self.options.only)
         numbers = self.verify(runs, self.options.tier)
         self.wait_for_jobs(numbers, self.options.seconds)
         words = dict(
@@ -133,13 +132,22 @@ class Walk:
         self.say("board", marks=len(re.findall(r"mark--verified|verified-mark|class=\"verified", board)))
 
     def work_off(self) -> None:
-        """Let quick grades queue up and report for how much of the time the GPU was busy."""
-        runs, wanted = self.chosen(), self.options.queue
+        """Keep a queue of quick grades filled until enough are asked for; report how much of the time the GPU was busy.
+
+        A run has one open job at a time, so each is asked for again once its last grade is there.
+        """
+        runs, wanted = self.chosen(self.options.queued), self.options.queue
         numbers: list[int] = []
         while len(numbers) < wanted:
-            batch = self.verify(runs[: wanted - len(numbers)], "quick")
-            self.wait_for_jobs(batch, self.options.seconds)
-            numbers += batch
+            is_open = "state IN ('requested', 'queued', 'leased', 'running')"
+            taken = (
+                f"SELECT r.run_id FROM leaderboard_gradejob j JOIN leaderboard_run r ON r.id = j.run_id WHERE {is_open}"
+            )
+            waiting = {row[0] for row in self.site.rows(taken)}
+            free = [run for run in runs if run.rpartition("/")[2] not in waiting]
+            numbers += self.verify(free[: wanted - len(numbers)], "quick")
+            time.sleep(0.2)
+        self.wait_for_jobs(numbers, self.options.seconds)
         marks = ",".join(map(str, numbers))
         counted = f"SELECT kind, count(*) FROM leaderboard_gradeevent WHERE job_id IN ({marks}) GROUP BY kind"
         self.found["events"] = dict(self.site.rows(f"{counted} ORDER BY kind"))
@@ -178,6 +186,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--gpu", default="", help="key to ask for, where it is not the runs' own")
     parser.add_argument("--only", default="reference_(03|05)", help="pattern of the run ids to grade")
     parser.add_argument("--tier", default="quick")
+    parser.add_argument(
+        "--queued", default="eager_(03|05)|vendor-library_(03|05)", help="the same, of the queue's runs"
+    )
     parser.add_argument("--queue", type=int, default=20, help="how many quick grades to queue for the busy share")
     parser.add_argument("--seconds", type=float, default=400, help="how long to wait for grades")
     parser.add_argument("--tolerance", type=float, default=0, help="of calibrations; default: that of the settings")
