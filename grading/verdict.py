@@ -48,6 +48,7 @@ _GROUP_RULES = {
     "new_weights": "P2a.weights",
     "restored": "P2a.weights",
     "as_deck": "P6.timed",
+    "unheld": "P6.timed",
     "silent_rewrite": "P2b.silent_rewrite",
     "edit": "P2c.edit",
     "repeat": "P4.repeat",
@@ -138,13 +139,13 @@ def isolation_tier(passes: list[PassEvidence]) -> str:
     return max(tiers)
 
 
-def has_integrity_lead(taken: PassEvidence) -> bool:
+def has_integrity_lead(taken: PassEvidence, device: str) -> bool:
     """Tell whether a pass fired a rule that only a second pass can confirm."""
     rules = [
         *_judge_end(taken),
         *(item for index, shape in enumerate(taken.shapes) for item in _judge_calls(taken, index, shape)),
     ]
-    timing = [item for shape in taken.shapes for item in judge_timing(shape, [], is_gpu=False)]
+    timing = [item for shape in taken.shapes for item in judge_timing(shape, [], is_gpu=device != "cpu")]
     words = [item.word for item in rules] + [item.word for item in timing]
     return "integrity" in (*words, *(item.word for item in judge_code(taken.mapped_code)))
 
@@ -169,7 +170,7 @@ def _judge_pass(evidence: Evidence, taken: PassEvidence) -> Iterator[Fired]:
         published = evidence.published_ms[index : index + 1]
         for item in judge_timing(shape, published, is_gpu=evidence.device != "cpu"):
             yield _from_rule(item, taken.number, index)
-    for found in judge_code(taken.mapped_code, is_gpu=evidence.device != "cpu"):
+    for found in judge_code(taken.mapped_code):
         yield _from_rule(found, taken.number, None)
     yield from _judge_calibration(taken)
 

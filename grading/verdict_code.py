@@ -24,16 +24,12 @@ class CodeRule(msgspec.Struct, frozen=True):
     message: str
 
 
-def judge_code(looks: Sequence[CodeLook], *, is_gpu: bool = False) -> Iterator[CodeRule]:
-    """Yield the rules that fire on the looks of one pass, each once, with the first look that shows it.
-
-    is_gpu  whether a driver was at work, beside which no look has been tried yet: then nothing accuses
-    """
+def judge_code(looks: Sequence[CodeLook]) -> Iterator[CodeRule]:
+    """Yield the rules that fire on the looks of one pass, each once, with the first look that shows it."""
     found: dict[str, CodeRule] = {}
     for look in looks:
         for item in (*_judge_look(look), *_judge_unread(looks[0], look)):
-            is_held = is_gpu and item.word == "integrity"
-            found.setdefault(item.rule, msgspec.structs.replace(item, word="needs_audit") if is_held else item)
+            found.setdefault(item.rule, item)
     yield from found.values()
 
 

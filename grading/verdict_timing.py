@@ -1,14 +1,15 @@
 """Timing rules T1 to T8, as pure functions on recorded samples.
 
 The event time is the worker's claim; the outside time is the warden's own clock from ``go`` to the oracle's copy of the
-answer, less the same protocol with a call that does nothing. On a processor only T1 is judged: its clocks are shared
-with everything else on the host, so a spread says nothing about the candidate.
+answer, less the time for which the oracle held the device, less the same protocol with a call that does nothing. On a
+processor only T1 is judged: its clocks are shared with everything else on the host, so a spread says nothing about the
+candidate.
 
 Source: docs/grader.md "Timing rules".
 """
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -27,7 +28,10 @@ STALL_NS = 60 * US
 DECK_LEAST, DECK_SLACK_NS = 0.95, 2 * US
 FLOOR_FAIL, FLOOR_AUDIT = 0.97, 1.09
 _LEAST = 8
-TimingWord = Literal["integrity", "needs_audit", "not_reproduced", "verified_note"]
+# Of the time that a call is held, so much more without the hold means that its launches did not fit in.
+LAUNCH_SHARE = 0.6
+_LEAST_UNHELD = 4
+TimingWord = Literal["integrity", "needs_audit", "not_reproduced", "verified_note", "inconclusive"]
 
 
 class TimingRule(msgspec.Struct, frozen=True):
@@ -62,13 +66,13 @@ def summarise(shape: ShapeEvidence) -> Summary | None:
     if not timed or not shape.noop_snap_ns:
         return None
     claims = sorted(call.claim_ns / 1e6 for call in timed)
-    noop = statistics.median(shape.noop_snap_ns)
+    noop = statistics.median(noops_ns(shape))
     return Summary(
         median_ms=statistics.median(claims),
         mean_ms=statistics.fmean(claims),
         p5_ms=quantile(claims, 0.05),
         p95_ms=quantile(claims, 0.95),
-        outside_ms=(statistics.median(call.snap_ns for call in timed) - noop) / 1e6,
+        outside_ms=(statistics.median(map(snap_ns, timed)) - noop) / 1e6,
         noop_ms=noop / 1e6,
         samples=len(claims),
         deck_ms=statistics.median(call.claim_ns for call in deck) / 1e6
@@ -82,29 +86,62 @@ def judge_timing(shape: ShapeEvidence, published_ms: Sequence[float | None], *, 
     timed = calls_of(shape, "timed")
     if len(timed) < _LEAST or len(shape.noop_snap_ns) < 3:
         return
-    yield from judge_outside(timed, shape.noop_snap_ns, OUTSIDE_SLACK_NS if is_gpu else OUTSIDE_SLACK_CPU_NS)
+    yield from judge_outside(timed, noops_ns(shape), OUTSIDE_SLACK_NS if is_gpu else OUTSIDE_SLACK_CPU_NS)
     if not is_gpu:
         return
     yield from judge_settle(timed, shape)
-    yield from judge_distribution([call.claim_ns for call in _unstalled(timed)])
-    yield from judge_classes(shape)
+    soft: Callable[[Iterable[TimingRule]], Iterator[TimingRule]] = _softened if is_launch_bound(shape) else iter
+    yield from soft(judge_distribution([call.claim_ns for call in _unstalled(timed)]))
+    yield from soft(judge_classes(shape))
     yield from judge_halves([call.claim_ns for call in timed])
     yield from judge_as_deck(shape)
     if shape.floor_ms:
         yield from judge_floor(statistics.median(call.claim_ns for call in timed) / 1e6, shape.floor_ms)
     if published_ms and published_ms[0] is not None:
-        yield from judge_agreement(statistics.median(call.claim_ns for call in timed) / 1e6, published_ms[0])
+        yield from soft(judge_agreement(statistics.median(call.claim_ns for call in timed) / 1e6, published_ms[0]))
+
+
+def snap_ns(call: Call) -> int:
+    """Return the outside time of a call from the end of its hold on."""
+    return call.snap_ns - call.held_ns
+
+
+def noops_ns(shape: ShapeEvidence) -> list[int]:
+    """Return the outside times of the calls that do nothing, each from the end of its hold on."""
+    held = shape.noop_held_ns or [0] * len(shape.noop_snap_ns)
+    return [snap - hold for snap, hold in zip(shape.noop_snap_ns, held, strict=True)]
+
+
+def is_launch_bound(shape: ShapeEvidence) -> bool:
+    """Tell whether the hold was too short for the host's launches, by the warden's clock alone.
+
+    Some calls are not held, at places that the candidate does not know. Where they take longer than the others by most
+    of the hold, the launches went on beyond it, and the times follow the host, which others may share.
+    """
+    timed, unheld = calls_of(shape, "timed"), calls_of(shape, "unheld")
+    if len(unheld) < _LEAST_UNHELD or not timed:
+        return False
+    more = statistics.median(map(snap_ns, unheld)) - statistics.median(map(snap_ns, timed))
+    return more > LAUNCH_SHARE * statistics.median(call.held_ns for call in timed)
+
+
+def _softened(rules: Iterable[TimingRule]) -> Iterator[TimingRule]:
+    """Yield rules as they read where the host's launches make the time: no audit, no word on a published time."""
+    words: dict[str, TimingWord] = {"needs_audit": "verified_note", "not_reproduced": "inconclusive"}
+    for item in rules:
+        message = f"{item.message}; launches of this host outlast the hold"
+        yield msgspec.structs.replace(item, word=words.get(item.word, item.word), message=message)
 
 
 def judge_outside(
-    timed: Sequence[Call], noop_snap_ns: Sequence[int], slack_ns: float = OUTSIDE_SLACK_NS
+    timed: Sequence[Call], noops: Sequence[int], slack_ns: float = OUTSIDE_SLACK_NS
 ) -> Iterator[TimingRule]:
     """T1: the outside clock may not exceed the claim by more than the protocol's own spread explains."""
-    noop = sorted(noop_snap_ns)
+    noop = sorted(noops)
     spread = quantile(noop, 0.95) - quantile(noop, 0.5)
     slack = slack_ns + spread
     event = statistics.median(call.claim_ns for call in timed)
-    outside = statistics.median(call.snap_ns for call in timed) - quantile(noop, 0.5)
+    outside = statistics.median(map(snap_ns, timed)) - quantile(noop, 0.5)
     message = f"claimed {event / 1e6:.4f} ms, outside clock {outside / 1e6:.4f} ms, slack {slack / 1e6:.4f} ms"
     if outside > OUTSIDE_FAIL * event + slack:
         yield TimingRule("T1.outside", "integrity", message)
@@ -128,7 +165,7 @@ def judge_settle(timed: Sequence[Call], shape: ShapeEvidence) -> Iterator[Timing
 
 def _unstalled(timed: Sequence[Call]) -> Sequence[Call]:
     """Return the calls in which the host launched in time: a stall shows on the outside clock beyond the claim."""
-    rests = [call.done_ns - call.claim_ns for call in timed]
+    rests = [call.done_ns - call.held_ns - call.claim_ns for call in timed]
     most = statistics.median(rests) + STALL_NS
     kept = [call for call, rest in zip(timed, rests, strict=True) if rest <= most]
     return kept if len(kept) >= _LEAST else timed

@@ -138,7 +138,8 @@ def quiet_seeds(seed: int) -> Iterator[None]:
 
     manual_seed = torch.manual_seed
     # Each generator by itself: `torch.manual_seed` takes most of a millisecond, for devices that are not there.
-    for generator in (torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ())):
+    devices = torch.cuda.default_generators if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    for generator in (torch.default_generator, *devices):
         generator.manual_seed(seed)
     torch.manual_seed = lambda seed: torch.default_generator
     try:

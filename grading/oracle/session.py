@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from types import ModuleType
@@ -28,9 +29,10 @@ _EDIT_TRIES = 8
 _POISONED_SHARE = 0.1
 _HASHED_BYTES = 4 << 20
 _EDIT_MOVE = 20.0
-# About 0.3 ms at the clocks of a Hopper card; more than the host needs for some twenty launches.
-_HELD_CYCLES = 600_000
+# At the clocks of a Hopper card; how long it really was is measured each time.
+_CYCLES_PER_US = 2000
 _sleep: Any = torch.cuda._sleep
+_Event: Any = torch.cuda.Event
 
 
 @dataclass
@@ -161,15 +163,14 @@ class Oracle:
         number, slot = int(message["number"]), self._slots[int(message["slot"])]
         deadline = monotonic() + float(message["seconds"])
         self._own_bell.wait(RELEASE, number, deadline)
-        self._release(slot, int(message["flush_bytes"]), is_held=bool(message["held"]))
+        held = self._release(slot, int(message["flush_bytes"]), int(message["hold_us"]))
         self._own_bell.ring(RELEASED, number)
         self._bell.wait(DONE, number, deadline)
         copies = [arena.tensor.clone() for arena in self._outputs]
         self._settle(0)
         self._own_bell.ring(SNAPPED, number)
-        if message["noop"]:
-            return {"event": "judged", "number": number}
-        return {"event": "judged", "number": number} | self._verdict(slot, copies, number)
+        answer = {"event": "judged", "number": number, "held_ns": round(held() * 1e6)}
+        return answer if message["noop"] else answer | self._verdict(slot, copies, number)
 
     def calibrate(self, message: dict[str, Any]) -> dict[str, Any]:
         """Time the calibration kernel; nothing of the candidate runs meanwhile."""
@@ -179,19 +180,25 @@ class Oracle:
         """Say the secret; the worker has ended."""
         return {"event": "revealed", "secret": self._secret.reveal() if self._secret else None}
 
-    def _release(self, slot: _Slot, flush_bytes: int, *, is_held: bool) -> None:
+    def _release(self, slot: _Slot, flush_bytes: int, hold_us: int) -> Callable[[], float]:
         """Evict the L2 cache, then complete the inputs: until now every arena held wrong lines.
 
         Held, the GPU stays busy here while the worker launches: its context gets the GPU only once this one is idle, so
-        its events time the device's work and not the host's launches.
+        its events time the device's work and not the host's launches. Returns what tells later how many milliseconds
+        that was.
         """
         assert slot.content is not None
         self._settle(flush_bytes)
         for arena, tensor in zip(slot.arenas, slot.content.inputs, strict=True):
             arena.complete(tensor)
         self._settle(0)
-        if is_held and self._device != "cpu":
-            _sleep(_HELD_CYCLES)
+        if not hold_us or self._device == "cpu":
+            return lambda: 0.0
+        start, end = _Event(enable_timing=True), _Event(enable_timing=True)
+        start.record()
+        _sleep(hold_us * _CYCLES_PER_US)
+        end.record()
+        return lambda: float(start.elapsed_time(end))
 
     def _verdict(self, slot: _Slot, copies: "list[Tensor]", number: int) -> dict[str, Any]:
         content = slot.content

@@ -140,7 +140,7 @@ def _run_baseline(job: Job, variant: tuple[str, Mapping[str, bytes]], host: Orac
 def _run_passes(job: Job, on_step: OnStep, host: OracleHost, taken: list[Pass]) -> list[PassEvidence]:
     """Run as many passes as it takes; put them into ``taken`` and return their evidence."""
     passes: list[PassEvidence] = []
-    while _needs_pass(passes, job.effort):
+    while _needs_pass(passes, job):
         writable = bool(passes) and is_fault_of_memory(passes[-1])
         number = len(passes)
         taken.append(Pass(_varied(job, number), number + 1, host, on_step, writable_inputs=writable))
@@ -159,16 +159,16 @@ def _run_neighbours(
     return run_neighbours(job, shapes, host, on_step) if shapes else []
 
 
-def _needs_pass(passes: list[PassEvidence], effort: Effort) -> bool:
+def _needs_pass(passes: list[PassEvidence], job: Job) -> bool:
     """Tell whether another pass must run: the tier's own count, and a second one before any accusation."""
     if not passes:
         return True
     if len(passes) >= 2:
         return False
     last = passes[-1]
-    if is_fault_of_memory(last) or has_integrity_lead(last):
+    if is_fault_of_memory(last) or has_integrity_lead(last, job.device):
         return True
-    return len(passes) < effort.passes and last.ended == "complete"
+    return len(passes) < job.effort.passes and last.ended == "complete"
 
 
 def _make_job(request: Request, form: Form) -> Job:

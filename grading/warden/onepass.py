@@ -21,6 +21,7 @@ from grading.problem import Shape
 from grading.warden.claims import as_lines, census_rows, record_call
 from grading.warden.cores import keep_to
 from grading.warden.gpustate import Sampler
+from grading.warden.hold import LEAST_US, hold_us
 from grading.warden.mappedcode import CodeWatch
 from grading.warden.oraclehost import OracleHost
 from grading.warden.plan import Effort, Step, plan_calls
@@ -90,6 +91,7 @@ class Pass:
     step_seconds: dict[str, float] = field(default_factory=dict)
     _arguments: list[list[Any]] = field(default_factory=list)
     _noops: list[list[Rung]] = field(default_factory=list)
+    _hold_us: int = LEAST_US
     _talk: Talk | None = None
     _sampler: Sampler | None = None
     _watch: CodeWatch | None = None
@@ -246,7 +248,7 @@ class Pass:
     def _run_shape(self, talk: Talk, index: int) -> None:
         self._step(f"shape {index}")
         job = self.job
-        self.calls = []
+        self.calls, self._hold_us = [], LEAST_US
         census: list[dict[str, Any]] = []
         cases, began = self._map_shape(talk, index), monotonic()
         talk.tell_worker({"do": "model", "arguments": self._arguments[index]}, job.deadlines.build)
@@ -255,6 +257,8 @@ class Pass:
             steps = list(plan_calls(job.effort, cases, rng))
             looked = rng.randrange(len(steps))
             for place, step in enumerate(steps):
+                if steps[place - 1].group == "warmup" != step.group:
+                    self._hold_us = hold_us(self.calls, [noop.done_ns - noop.held_ns for noop in self._noops[index]])
                 self._take_step(talk, step, index)
                 if place == looked:
                     self._look()
@@ -266,6 +270,7 @@ class Pass:
                     shape={name: float(value) for name, value in job.shapes[index].items()},
                     noop_done_ns=[noop.done_ns for noop in noops],
                     noop_snap_ns=[noop.snap_ns for noop in noops],
+                    noop_held_ns=[noop.held_ns for noop in noops],
                     calls=self.calls,
                     floor_ms=job.floors_ms[index] if index < len(job.floors_ms) else None,
                     census=census,
@@ -324,7 +329,8 @@ class Pass:
             "bump": step.bump and not is_noop,
             "renew": step.renew,
             "noop": is_noop,
-            "held": not step.as_deck,
+            "as_deck": step.as_deck,
+            "hold_us": self._hold_us if step.is_held else 0,
             "poison": poison,
             "flush_bytes": self.job.flush_bytes,
         }

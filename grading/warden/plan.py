@@ -17,6 +17,7 @@ class Step:
     renew  the worker drops its tensors over the slot and makes new ones
     keep   remember the content under a label
     as_deck  time the call as the decks do, on an idle device, so that the host's launches are inside
+    is_held  the oracle keeps the device busy while the worker launches; the worker is not told
     """
 
     group: str
@@ -27,6 +28,7 @@ class Step:
     renew: bool = False
     keep: str = ""
     as_deck: bool = False
+    is_held: bool = True
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Effort:
     """How much a tier does per shape.
 
     neighbours  how many shapes that are not listed are asked about after all passes
+    unheld      calls like the timed ones on an idle device, for the outside clock alone
     """
 
     seeds: int
@@ -49,16 +52,17 @@ class Effort:
     passes: int
     has_census: bool
     neighbours: int = 0
+    unheld: int = 0
 
 
 QUICK = Effort(3, 6, 20, 0, 4, 4, 12, 8, (3, 6), 3, 1, False)
 FULL = Effort(3, 20, 60, 0, 12, 8, 30, 8, (8, 24), 4, 2, True, 4)
-QUICK_GPU = Effort(3, 6, 40, 30, 8, 8, 30, 8, (3, 6), 3, 1, False)
-FULL_GPU = Effort(3, 20, 200, 60, 20, 16, 60, 8, (8, 24), 4, 2, True, 4)
+QUICK_GPU = Effort(3, 6, 40, 30, 8, 8, 30, 8, (3, 6), 3, 1, False, unheld=8)
+FULL_GPU = Effort(3, 20, 200, 60, 20, 16, 60, 8, (8, 24), 4, 2, True, 4, 16)
 
 # What a baseline gets: its time, and enough fresh content to see that it answers rightly.
 BASELINE = Effort(1, 0, 12, 0, 3, 3, 6, 0, (3, 4), 3, 1, False)
-BASELINE_GPU = Effort(1, 0, 20, 30, 3, 3, 10, 0, (3, 4), 3, 1, False)
+BASELINE_GPU = Effort(1, 0, 20, 30, 3, 3, 10, 0, (3, 4), 3, 1, False, unheld=4)
 
 # What a shape beside the listed ones gets: its answers, on few contents of each kind, and no clock.
 NEIGHBOUR = Effort(2, 2, 0, 0, 2, 0, 0, 2, (1, 2), 2, 1, False)
@@ -79,10 +83,11 @@ def plan_calls(effort: Effort, cases: Mapping[str, list[str]], rng: random.Rando
     slots = effort.slots
     yield Step("weights", "weights")
     for number in range(rng.randint(*effort.warmup)):
-        yield Step("warmup", "nominal", slot=number % slots)
+        yield Step("warmup", "nominal", slot=number % slots, is_held=False)
     groups = [[Step("fresh", "nominal")] for _ in range(effort.seeds)]
     groups += [[Step("timed", "nominal")] for _ in range(effort.timed)]
-    groups += [[Step("as_deck", "nominal", as_deck=True)] for _ in range(effort.as_deck)]
+    groups += [[Step("as_deck", "nominal", as_deck=True, is_held=False)] for _ in range(effort.as_deck)]
+    groups += [[Step("unheld", "nominal", is_held=False)] for _ in range(effort.unheld)]
     groups += [[Step("rotated", "nominal", slot=rng.randrange(1, slots))] for _ in range(effort.rotated)]
     for kind in ("stress", "structural", "camouflage", "exact"):
         groups += [[Step(kind, kind, name), *_restored(kind)] for name in cases.get(kind, [])[: effort.cases]]

@@ -57,6 +57,11 @@ class Rung:
     judged: dict[str, Any]
     called: dict[str, Any]
 
+    @property
+    def held_ns(self) -> int:
+        """For how long the oracle kept the device busy."""
+        return int(self.judged["held_ns"])
+
 
 @dataclass
 class Talk:
@@ -117,10 +122,11 @@ class Talk:
         number, oracle = int(order["number"]), self.host.child
         seconds = max(self.deadlines.call, self.deadlines.first if is_first else 0.0)
         bell, own_bell = self.host.bell, self.host.own_bell
-        armed = self.tell_worker(order | {"do": "call", "seconds": seconds}, self.deadlines.step)
+        told = {name: value for name, value in order.items() if name != "hold_us"}
+        armed = self.tell_worker(told | {"do": "call", "seconds": seconds}, self.deadlines.step)
         self.expect(armed, "armed")
         self.host.is_dirty = True
-        judge = {name: order[name] for name in ("number", "slot", "noop", "held", "flush_bytes")}
+        judge = {name: order[name] for name in ("number", "slot", "noop", "flush_bytes", "hold_us")}
         with contextlib.suppress(OSError):
             oracle.channel.send(judge | {"do": "judge", "seconds": seconds})
         deadline = monotonic() + seconds

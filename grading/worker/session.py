@@ -114,11 +114,11 @@ class Session:
         if self._device != "cpu":
             _synchronize()
         inputs, bell, blank = self._inputs[slot], self._bell, self._blanks if message["noop"] else None
-        is_held, flush_bytes = bool(message["held"]), int(message["flush_bytes"])
+        as_deck, flush_bytes = bool(message["as_deck"]), int(message["flush_bytes"])
         self._channel.send({"event": "armed", "number": number})
         del spare
         bell.wait(GO, number, monotonic() + float(message["seconds"]))
-        if not is_held:
+        if as_deck:
             self._do_as_a_deck(slot, flush_bytes)
         claim_ns, fault = self._run(inputs, blank)
         bell.ring(DONE, number)

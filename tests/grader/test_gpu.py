@@ -23,7 +23,7 @@ SHAPES = {
     "F": [{"M": 2048, "N": 4096, "K": 4096}],
     "S": [{"rows": 8192, "columns": 8192}],
 }
-EFFORT = Effort(2, 6, 40, 10, 8, 6, 30, 8, (3, 6), 3, 1, False)
+EFFORT = Effort(2, 6, 40, 10, 8, 6, 30, 8, (3, 6), 3, 1, False, unheld=8)
 ON_PROCESSOR_ONLY = {"h24_interpreted_triton"}
 LARGE_CHEATS, LARGE_HONEST = list(candidates("gpu_cheats")), list(candidates("gpu_honest"))
 CHEATS = list(candidates("cheats"))

@@ -187,18 +187,13 @@ def test_a_process_that_cannot_be_looked_at_is_said_so_and_nothing_is_claimed() 
     assert (look.files, rules(look)) == (None, set())
 
 
-def test_altered_code_in_one_pass_opens_an_audit_and_in_two_accuses() -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_altered_code_in_one_pass_opens_an_audit_and_in_two_accuses(device: str) -> None:
     seen = [CodeLook(at="build", seconds=0.01, altered=["libc.so.6+0x10: 4 bytes"])]
     clean = [CodeLook(at="build", seconds=0.01)]
     grades = [
         make_evidence(make_pass(1, mapped_code=seen), make_pass(2, mapped_code=second)) for second in (clean, seen)
     ]
-    once, twice = (judge(msgspec.structs.replace(grade, device="cpu")) for grade in grades)
+    once, twice = (judge(msgspec.structs.replace(grade, device=device)) for grade in grades)
     assert (once.word, once.rules()) == ("needs_audit", {"P12.mapped_code"})
     assert (twice.word, twice.rules()) == ("integrity", {"P12.mapped_code"})
-
-
-def test_beside_a_driver_altered_code_accuses_nobody_yet() -> None:
-    seen = [CodeLook(at="build", seconds=0.01, altered=["libcuda.so.1+0x10: 4 bytes"])]
-    found = judge(make_evidence(make_pass(1, mapped_code=seen), make_pass(2, mapped_code=seen)))
-    assert (found.word, found.rules()) == ("needs_audit", {"P12.mapped_code"})

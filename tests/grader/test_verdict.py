@@ -5,7 +5,7 @@ import random
 import msgspec
 import pytest
 
-from grading.evidence import DeviceSample, ShapeEvidence, read_evidence
+from grading.evidence import Call, DeviceSample, ShapeEvidence, read_evidence
 from grading.verdict import EXIT_CODES, judge
 from grading.verdict_timing import (
     find_split,
@@ -17,8 +17,10 @@ from grading.verdict_timing import (
     judge_halves,
     judge_outside,
     judge_settle,
+    judge_timing,
     summarise,
 )
+from grading.warden.hold import LEAST_US, MOST_US, hold_us
 from tests.grader.made import FULL, NOOP, US, make_call, make_evidence, make_pass, make_shape
 
 
@@ -261,3 +263,49 @@ def test_what_nvml_says_during_a_pass_is_judged(fields: dict, word: str, rule: s
     verdict = judge(make_evidence(make_pass(1, samples=[sample])))
     assert verdict.word == word
     assert verdict.rules() == ({rule} if rule else set())
+
+
+def held(claim_us: float, held_us: float, group: str = "timed") -> Call:
+    """A call that the oracle held so long, and that took what it claims beyond that."""
+    outside = int((claim_us + held_us) * US)
+    return make_call(
+        group=group,
+        claim_ns=int(claim_us * US),
+        held_ns=int(held_us * US),
+        done_ns=outside + 30 * US,
+        snap_ns=outside + 35 * US,
+    )
+
+
+def test_the_outside_clock_starts_when_the_hold_ends():
+    shape = make_shape(*[held(100, 900)] * 20, noop_snap_ns=[335 * US] * 20, noop_held_ns=[300 * US] * 20)
+    assert words(judge_timing(shape, [], is_gpu=True)) == []
+    summary = summarise(shape)
+    assert summary is not None and (summary.outside_ms, summary.noop_ms) == (0.1, 0.035)
+    late = make_shape(*[held(40, 900)] * 20, noop_snap_ns=[335 * US] * 20, noop_held_ns=[300 * US] * 20)
+    slow = [msgspec.structs.replace(call, snap_ns=call.snap_ns + 200 * US) for call in late.calls]
+    shape = msgspec.structs.replace(late, calls=slow)
+    assert "T1.outside integrity" in words(judge_timing(shape, [], is_gpu=True))
+
+
+@pytest.mark.parametrize(("unheld_us", "word"), [(160, "needs_audit"), (500, "verified_note")])
+def test_times_that_follow_the_hosts_launches_open_no_audit(unheld_us: float, word: str):
+    """Read on an H200: launches of eager attention outlast a hold of 0.3 ms when the host is shared."""
+    timed = [held(claim, 300) for claim in (100.0, 200.0) for _ in range(20)]
+    calls = [*timed, *[held(unheld_us, 0, "unheld")] * 8]
+    shape = make_shape(*calls, noop_snap_ns=[335 * US] * 20, noop_held_ns=[300 * US] * 20)
+    assert f"T2.clusters {word}" in words(judge_timing(shape, [], is_gpu=True))
+    agreed = words(judge_timing(shape, [0.05], is_gpu=True))
+    assert f"T3.agreement {'not_reproduced' if word == 'needs_audit' else 'inconclusive'}" in agreed
+
+
+def test_the_hold_follows_the_launches_of_the_warmup_within_bounds():
+    idle = [30 * US] * 12
+
+    def warm(*done_us: float) -> list[Call]:
+        return [make_call(n, "warmup", done_ns=int(us * US)) for n, us in enumerate(done_us)]
+
+    assert hold_us(warm(2_000_000, 50, 45, 48), idle) == LEAST_US
+    assert hold_us(warm(2_000_000, 430, 280, 700), idle) == 1000
+    assert hold_us(warm(2_000_000, 9000, 9100, 9050), idle) == MOST_US
+    assert hold_us([make_call(1, "warmup", fault="raised")], idle) == hold_us([], idle) == LEAST_US
