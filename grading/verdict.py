@@ -68,6 +68,7 @@ _ENDED = {
 }
 _CLASS_NOTE, _CLASS_AUDIT = 1.5, 4.0
 _CENSUS_SHARE = 0.05
+_PLAIN_SHARE = 0.1
 # NVML's reasons that are a fault of the host: slowdown by hardware or heat, and the power brake.
 # The power cap is not among them: every large product reaches it.
 _SLOWED = 0x8 | 0x20 | 0x40 | 0x80
@@ -148,6 +149,13 @@ def has_integrity_lead(taken: PassEvidence, device: str) -> bool:
     timing = [item for shape in taken.shapes for item in judge_timing(shape, [], is_gpu=device != "cpu")]
     words = [item.word for item in rules] + [item.word for item in timing]
     return "integrity" in (*words, *(item.word for item in judge_code(taken.mapped_code)))
+
+
+def is_plainly_wrong(taken: PassEvidence) -> bool:
+    """Tell whether more than a tenth of all answers were wrong: a second pass has nothing left to confirm then."""
+    calls = [call for shape in taken.shapes for call in shape.calls]
+    wrong = sum(any(word == "incorrect" for _, word, _ in _faults(call)) for call in calls)
+    return wrong > _PLAIN_SHARE * len(calls)
 
 
 def _judge_intake(evidence: Evidence) -> Iterator[Fired]:

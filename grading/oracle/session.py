@@ -65,6 +65,8 @@ class Oracle:
         """Load the problem's reference; say which constructor arguments each shape takes."""
         self._facts, self._secret, self._source = message, None, None
         self._slots, self._outputs, self._states, self._kept = [], [], {}, {}
+        if self._device != "cpu":
+            torch.cuda.empty_cache()
         self._reference = _load(message["reference"], is_entry=bool(message["is_entry"]))
         self._gates = msgspec.convert(message["gates"], dict[str, Gate])
         arguments = []

@@ -27,6 +27,8 @@ from grading.survey.items import (
 )
 from grading.survey.work import Named, Runner, Work
 from grading.warden.grade import Tier
+from grading.warden.oraclehost import OracleHost
+from grading.warden.process import GPU_LIMITS, LIMITS
 
 SEEDS, DRAWS = 1000, 3
 
@@ -78,8 +80,11 @@ def survey_grades(options: Options) -> tuple[int, str]:
     attempts = (1, 2) if options.twice else (1,)
     items = [_item(solution, attempt, options.tier) for attempt in attempts for solution in chosen]
     book, known = options.open_book("grades"), {solution.key: solution for solution in chosen}
-    grader = grades.Grader(known, gpu, options.device, options.tier, options.out)
-    return options.survey(book, options.each).run(items, grader.measure), grades.table(book)
+    # The references lie in the package, which every oracle sees.
+    with OracleHost(options.device, [], LIMITS if options.device == "cpu" else GPU_LIMITS) as host:
+        grader = grades.Grader(known, gpu, options.device, options.tier, options.out, host)
+        left = options.survey(book, options.each).run(items, grader.measure)
+    return left, grades.table(book)
 
 
 def survey_agreement(options: Options) -> tuple[int, str]:

@@ -21,6 +21,7 @@ from grading.warden.archiveout import write_archive
 from grading.warden.bundles import baselines_of
 from grading.warden.grade import Grade, Request, Tier, grade
 from grading.warden.lock import DeviceBusy, hold_device
+from grading.warden.oraclehost import OracleHost
 from grading.warden.progress import Progress
 
 ARCHIVES = "archives"
@@ -78,7 +79,8 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
 class Grader:
     """How all grades of a survey are made.
 
-    out  the survey's folder; archives land below ``archives``
+    out   the survey's folder; archives land below ``archives``
+    host  the oracle of all grades
     """
 
     solutions: dict[str, Solution]
@@ -86,6 +88,7 @@ class Grader:
     device: str
     tier: Tier
     out: Path
+    host: OracleHost
 
     def measure(self, item: Item, seconds: float, before: Entry | None) -> Graded:
         """Grade one item and archive it. Raises ItemFailed or OutOfTime."""
@@ -103,7 +106,7 @@ class Grader:
         )
         try:
             with limited(seconds), hold_device(self.device) as held, Progress(sys.stderr) as progress:
-                done = grade(request, progress.on_step)
+                done = grade(request, progress.on_step, self.host)
             done = done.with_gpu_seconds(held.seconds)
             folder = write_archive(
                 Archived(solution.problem, self.gpu, solution.bundle, done, started), self.out / ARCHIVES

@@ -17,7 +17,7 @@ from grading.hardware import Gpu
 from grading.neighbours import choose_neighbours, load_moves
 from grading.oracle.gates import read_gates
 from grading.problem import ADAPTER, Form, Problem, Shape
-from grading.verdict import Verdict, has_integrity_lead, judge
+from grading.verdict import Verdict, has_integrity_lead, is_plainly_wrong, judge
 from grading.warden.form import form_of
 from grading.warden.gpustate import read_host
 from grading.warden.intake import take_in
@@ -151,8 +151,8 @@ def _run_passes(job: Job, on_step: OnStep, host: OracleHost, taken: list[Pass]) 
 def _run_neighbours(
     request: Request, job: Job, passes: list[PassEvidence], host: OracleHost, on_step: OnStep
 ) -> list[Neighbour]:
-    """Ask about shapes beside the listed ones, drawn by the first pass's secret, if all passes came to their end."""
-    if not job.effort.neighbours or any(taken.ended != "complete" for taken in passes):
+    """Ask about shapes beside the listed ones, drawn by the first pass's secret, if all passes came to a good end."""
+    if not job.effort.neighbours or any(taken.ended != "complete" or is_plainly_wrong(taken) for taken in passes):
         return []
     moves = load_moves(request.reference.parent, request.problem.shape_names)
     shapes = choose_neighbours(job.shapes, moves, job.effort.neighbours, f"{passes[0].secret}/neighbours")
@@ -168,7 +168,7 @@ def _needs_pass(passes: list[PassEvidence], job: Job) -> bool:
     last = passes[-1]
     if is_fault_of_memory(last) or has_integrity_lead(last, job.device):
         return True
-    return len(passes) < job.effort.passes and last.ended == "complete"
+    return len(passes) < job.effort.passes and last.ended == "complete" and not is_plainly_wrong(last)
 
 
 def _make_job(request: Request, form: Form) -> Job:
@@ -207,5 +207,9 @@ def _limits(request: Request) -> Limits:
 
 
 def _varied(job: Job, number: int) -> Job:
-    """Return the job of a later pass: another number of addresses, so that nothing is tuned to one."""
-    return job if number == 0 else replace(job, effort=replace(job.effort, slots=job.effort.slots + 1))
+    """Return the job of a pass: another number of addresses, so that nothing is tuned to one; a census in the last.
+
+    The first census of a process starts the profiler, which takes seconds.
+    """
+    effort = replace(job.effort, slots=job.effort.slots + number)
+    return replace(job, effort=effort, has_census=job.has_census and number + 1 >= effort.passes)

@@ -58,7 +58,7 @@ class Effort:
 QUICK = Effort(3, 6, 20, 0, 4, 4, 12, 8, (3, 6), 3, 1, False)
 FULL = Effort(3, 20, 60, 0, 12, 8, 30, 8, (8, 24), 4, 2, True, 4)
 QUICK_GPU = Effort(3, 6, 40, 30, 8, 8, 30, 8, (3, 6), 3, 1, False, unheld=8)
-FULL_GPU = Effort(3, 20, 200, 60, 20, 16, 60, 8, (8, 24), 4, 2, True, 4, 16)
+FULL_GPU = Effort(3, 20, 100, 30, 20, 16, 60, 8, (8, 24), 4, 2, True, 4, 12)
 
 # What a baseline gets: its time, and enough fresh content to see that it answers rightly.
 BASELINE = Effort(1, 0, 12, 0, 3, 3, 6, 0, (3, 4), 3, 1, False)

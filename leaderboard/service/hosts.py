@@ -11,6 +11,7 @@ from django.db import transaction
 from grading import wire
 from grading.hardware import load_gpus
 from grading.regrade import Times, departure
+from grading.verdict import Verdict
 from leaderboard import catalogue, jobs, notify
 from leaderboard.models import Calibration, GradeJob, Host, HostGpu, HostState, Problem
 
@@ -129,18 +130,18 @@ def record_of(gpu: str, problem: int) -> Calibration | None:
     return Calibration.objects.filter(gpu=gpu, problem=problem, is_record=True).order_by("-pk").first()
 
 
-def take_calibration(job: GradeJob, row: HostGpu, word: str, times: Times, evidence: str) -> Calibration:
+def take_calibration(job: GradeJob, row: HostGpu, verdict: Verdict, times: Times, evidence: str) -> Calibration:
     """Write down a calibration; let the GPU verify, or put it into quarantine. Call it in the result's transaction."""
     assert job.ended_at is not None
     record = record_of(job.gpu_id, job.problem_id)
     ratio = departure(times, times_of(record)) if record is not None else None
-    fault = _fault(word, ratio, record, job.gpu_id) or _weakness(row.host)
+    fault = _fault(verdict, ratio, record, job.gpu_id) or _weakness(row.host)
     taken = Calibration.objects.create(
         host_gpu=row,
         gpu_id=job.gpu_id,
         problem_id=job.problem_id,
         job=job,
-        word=word,
+        word=verdict.word,
         figures={"shapes_ms": list(times.shapes_ms), "yardstick_ms": times.yardstick_ms},
         ratio=ratio,
         is_accepted=not fault,
@@ -159,9 +160,11 @@ def take_calibration(job: GradeJob, row: HostGpu, word: str, times: Times, evide
     return taken
 
 
-def _fault(word: str, ratio: float | None, record: Calibration | None, gpu: str) -> str:
-    if word not in _GOOD:
-        return f"the reference kernel was graded {word}"
+def _fault(verdict: Verdict, ratio: float | None, record: Calibration | None, gpu: str) -> str:
+    if verdict.word not in _GOOD:
+        causes = list(dict.fromkeys(item.message for item in verdict.fired if item.word == verdict.word))
+        slower = [f"it took {ratio:.2f} of the record's time"] if ratio is not None and ratio > 1 else []
+        return "; ".join([f"the reference kernel was graded {verdict.word}", *causes[:2], *slower])
     if record is None:
         return ""
     if ratio is None:

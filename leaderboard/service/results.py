@@ -146,7 +146,7 @@ def _store(
         job.ended_at = at
         jobs.keep_cost(job.pk, _gpu_seconds(asked[0], job))
         if job.run is None:
-            hosts.take_calibration(job, holder, verdict.word, times, digest)
+            hosts.take_calibration(job, holder, verdict, times, digest)
         else:
             row = _verification(job, holder, asked, verdict, times)
             row.evidence_digest = digest

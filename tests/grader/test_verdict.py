@@ -5,8 +5,8 @@ import random
 import msgspec
 import pytest
 
-from grading.evidence import Call, DeviceSample, ShapeEvidence, read_evidence
-from grading.verdict import EXIT_CODES, judge
+from grading.evidence import Call, DeviceSample, PassEvidence, ShapeEvidence, read_evidence
+from grading.verdict import EXIT_CODES, is_plainly_wrong, judge
 from grading.verdict_timing import (
     find_split,
     judge_agreement,
@@ -149,6 +149,15 @@ def test_a_lower_class_of_precision_is_noted_then_audited():
 def test_t1_catches_the_measured_side_stream_and_spares_the_six_honest_rows(event: float, outside: float, fires: bool):
     calls = [make_call(claim_ns=int(event * US), snap_ns=int(outside * US) + 35 * US) for _ in range(20)]
     assert words(judge_outside(calls, NOOP)) == (["T1.outside integrity"] if fires else [])
+
+
+def test_a_second_pass_has_nothing_to_confirm_where_a_tenth_of_the_answers_is_wrong():
+    def taken(wrong: int) -> PassEvidence:
+        calls = [make_call(n, bad=3, ratio=7.0) if n < wrong else make_call(n) for n in range(20)]
+        return make_pass(1, make_shape(*calls))
+
+    assert [is_plainly_wrong(taken(wrong)) for wrong in (0, 2, 3, 20)] == [False, False, True, True]
+    assert judge(make_evidence(taken(3))).word == "incorrect"
 
 
 def test_t1_counts_only_when_both_passes_agree():

@@ -8,6 +8,7 @@ import pytest
 from django.core import mail
 from django.utils import timezone
 
+from grading.evidence import DeviceSample
 from leaderboard import jobs, publishing, selection, verdicts
 from leaderboard.boards import verifications as views
 from leaderboard.models import Calibration, Finding, GradeJob, HostState, Revision, Run, Verification
@@ -157,12 +158,12 @@ def test_pages_read_the_latest_grades_in_one_query(
     assert views.job_view(0) is None
 
 
-def calibrate(worker: Worker, ms: float) -> Calibration:
-    """Let a worker go through the calibration that is asked for."""
+def calibrate(worker: Worker, ms: float, **changes: Any) -> Calibration:
+    """Let a worker go through the calibration that is asked for; changes go to the evidence."""
     job = GradeJob.objects.get(target=worker.row, state__in=["requested", "queued"])
     grant = worker.ask(job.pk)
     assert grant.reference == ("eager" if worker.gpu == "CPU" else "kernel")
-    worker.hand_in(job.pk, grant.token, ms=ms)
+    worker.hand_in(job.pk, grant.token, ms=ms, **changes)
     return Calibration.objects.latest("pk")
 
 
@@ -184,6 +185,29 @@ def test_a_host_must_prove_itself_before_it_verifies(published: Run, settings: A
         taken = calibrate(other, ms)
         assert (other.row.state, taken.ratio) == (state, pytest.approx(ms))
     assert "it takes 1.030 of the record's time" in Calibration.objects.latest("pk").reason
+
+
+def test_a_quarantine_says_what_disturbed_the_calibration(published: Run) -> None:
+    worker, staff = Worker("alpha"), make_user("ada3")
+    staff.is_staff = True
+    worker.say_hello()
+    calibrate(worker, 1.0)
+    hosts.accept(worker.row, staff, timezone.now())
+    other = Worker("crowded")
+    other.say_hello()
+    sample = DeviceSample(
+        at_s=1.0,
+        sm_mhz=1980,
+        memory_mhz=3201,
+        power_w=300.0,
+        temperature_c=40,
+        throttle=0,
+        worker_processes=1,
+        foreign=[650],
+    )
+    taken = calibrate(other, 1.5, samples=[sample])
+    said = "the reference kernel was graded inconclusive; other processes used the GPU: [650]; it took 1.50 of"
+    assert (other.row.state, taken.reason.startswith(said)) == (HostState.QUARANTINED, True)
 
 
 def test_a_quarantine_is_told_to_people_and_ends_with_a_new_calibration(

@@ -1,6 +1,7 @@
 """A host's worker for tests: it seals what the real one would, and hands it straight to the control side."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ from django.utils import timezone
 
 from grading import wire
 from grading.cpushapes import shapes_for
-from grading.evidence import EVIDENCE_SCHEMA, GRADER_VERSION, Evidence, Intake
+from grading.evidence import EVIDENCE_SCHEMA, GRADER_VERSION, DeviceSample, Evidence, Intake
 from grading.parcel import pack
 from leaderboard.models import GradeJob, HostGpu, HostState
 from leaderboard.service import hosts
@@ -92,9 +93,17 @@ class Worker:
 
 
 def make_archive(
-    job: GradeJob, *, is_wrong: bool = False, ms: float | list[float] = 1.0, **changes: Any
+    job: GradeJob,
+    *,
+    is_wrong: bool = False,
+    ms: float | list[float] = 1.0,
+    samples: Sequence[DeviceSample] = (),
+    **changes: Any,
 ) -> dict[str, bytes]:
-    """Return the archive of an honest grade of a job, or of one with wrong answers; changes go to the evidence."""
+    """Return the archive of an honest grade of a job, or of one with wrong answers; changes go to the evidence.
+
+    samples  what NVML said during each pass
+    """
     problem, question = problem_of(job), question_of(job)
     device = "cpu" if question.is_processor else "cuda:0"
     passes = range(1, 3 if job.tier == "full" else 2)
@@ -111,7 +120,10 @@ def make_archive(
         "started_at": "2026-11-30T12:00:00+00:00",
         "intake": Intake(digest=question.bundle or "", files=[], refused=[], forbidden=[], is_exempt=False),
         "forbidden_calls": [],
-        "passes": [make_pass(number, shapes, ms=ms, is_wrong=is_wrong) for number in passes],
+        "passes": [
+            msgspec.structs.replace(make_pass(number, shapes, ms=ms, is_wrong=is_wrong), samples=list(samples))
+            for number in passes
+        ],
     }
     return {"evidence.json": msgspec.json.encode(Evidence(**{**fields, **changes}))}
 
