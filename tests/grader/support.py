@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grading.problem import load_decks
@@ -12,22 +12,31 @@ from grading.warden.plan import Effort
 
 HERE = Path(__file__).parent
 OPS = HERE / "ops"
-_HEADER = re.compile(r"^Op: (?P<op>\w+)\.(?: Expect: (?P<expect>\w+)(?: by (?P<rule>[\w.]+\w))?\.)?$", re.MULTILINE)
+_HEADER = re.compile(
+    r"^Op: (?P<op>\w+)\.(?: Expect: (?P<expect>\w+)(?: by (?P<rule>[\w.]+\w))?\.)?(?: On a GPU: (?P<on_gpu>\w+)\.)?$",
+    re.MULTILINE,
+)
 TINY = Effort(2, 6, 10, 0, 3, 3, 6, 8, (3, 5), 3, 1, False)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One file of the suite, with what its first lines say of it."""
+    """One file of the suite, with what its first lines say of it; ``on_gpu`` where another verdict is right there."""
 
     path: Path
     op: str
     expect: str
     rule: str
+    on_gpu: str = ""
 
     @property
     def name(self) -> str:
         return self.path.stem
+
+    @property
+    def as_on_gpu(self) -> "Candidate":
+        """The candidate with what is expected of it on a GPU."""
+        return replace(self, expect=self.on_gpu, rule="") if self.on_gpu else self
 
 
 def candidates(folder: str) -> Iterator[Candidate]:
@@ -42,7 +51,7 @@ def read_candidate(path: Path) -> Candidate:
     source = path / "solution.py" if path.is_dir() else path
     said = _HEADER.search(source.read_text())
     assert said is not None, f"{source} does not say its operation"
-    return Candidate(path, said["op"], said["expect"] or "", said["rule"] or "")
+    return Candidate(path, said["op"], said["expect"] or "", said["rule"] or "", said["on_gpu"] or "")
 
 
 def files_of(path: Path) -> dict[str, bytes]:

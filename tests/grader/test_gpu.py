@@ -1,7 +1,8 @@
 """The part of the suite that needs a GPU, at sizes where the outside clock decides, and all the processor's candidates.
 
 A grader version counts on a host only after these have passed there. The file needs neither Django nor the suite's
-fixtures: ``python -m pytest -c /dev/null --noconftest tests/grader/test_gpu.py`` runs it on a bare GPU host.
+fixtures: ``python -m pytest -c /dev/null --noconftest tests/grader/test_gpu.py`` runs it on a bare GPU host. Cheats
+that are caught whatever else uses the device can share it: ``-k crowd -n 3`` first, then ``-k "not crowd"``.
 """
 
 from collections.abc import Iterator
@@ -24,10 +25,14 @@ SHAPES = {
     "S": [{"rows": 8192, "columns": 8192}],
 }
 EFFORT = Effort(2, 6, 40, 10, 8, 6, 30, 8, (3, 6), 3, 1, False, unheld=8)
-ON_PROCESSOR_ONLY = {"h24_interpreted_triton"}
+# Interpreted Triton, and two that read memory from the host by its address.
+ON_PROCESSOR_ONLY = {"h24_interpreted_triton", "h27_to_the_last_byte", "c35_past_the_end"}
 LARGE_CHEATS, LARGE_HONEST = list(candidates("gpu_cheats")), list(candidates("gpu_honest"))
-CHEATS = list(candidates("cheats"))
-HONEST = [candidate for candidate in candidates("honest") if candidate.name not in ON_PROCESSOR_ONLY]
+SMALL = [c.as_on_gpu for folder in ("cheats", "honest") for c in candidates(folder) if c.name not in ON_PROCESSOR_ONLY]
+HONEST = [candidate for candidate in SMALL if not candidate.expect]
+# A process beside makes a grade inconclusive, which only these two verdicts outweigh.
+IN_A_CROWD = [candidate for candidate in SMALL if candidate.expect in ("incorrect", "integrity")]
+ALONE = [candidate for candidate in SMALL if candidate.expect and candidate not in IN_A_CROWD]
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +56,23 @@ def test_a_large_honest_solution_raises_nothing(honest: Candidate, host: OracleH
     assert done.verdict.word in ("verified", "verified_note"), done.verdict.fired
 
 
-@pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.name)
-def test_a_cheat_is_caught_as_on_a_processor(cheat: Candidate, host: OracleHost) -> None:
+def expect_caught(cheat: Candidate, host: OracleHost) -> None:
     done = grade(make_request(cheat.op, files_of(cheat.path), device=DEVICE), host=host)
     assert done.verdict.word == cheat.expect, done.verdict.fired
     assert not cheat.rule or cheat.rule in done.verdict.rules(), done.verdict.fired
 
 
+@pytest.mark.parametrize("cheat", IN_A_CROWD, ids=lambda cheat: cheat.name)
+def test_a_cheat_in_a_crowd_is_caught_as_on_a_processor(cheat: Candidate, host: OracleHost) -> None:
+    expect_caught(cheat, host)
+
+
+@pytest.mark.parametrize("cheat", ALONE, ids=lambda cheat: cheat.name)
+def test_a_cheat_alone_gets_the_verdict_that_it_names(cheat: Candidate, host: OracleHost) -> None:
+    expect_caught(cheat, host)
+
+
 @pytest.mark.parametrize("honest", HONEST, ids=lambda honest: honest.name)
 def test_an_honest_solution_raises_nothing(honest: Candidate, host: OracleHost) -> None:
-    done = grade(make_request(honest.op, files_of(honest.path), device=DEVICE), host=host)
+    done = grade(make_request(honest.op, files_of(honest.path), device=DEVICE, effort=EFFORT), host=host)
     assert done.verdict.word in ("verified", "verified_note"), done.verdict.fired

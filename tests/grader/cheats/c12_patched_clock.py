@@ -1,6 +1,7 @@
 """Reaches for the clock of whoever called, through aliases and assembled names.
 
-Op: S. Expect: integrity by T1.outside.
+Op: S. Expect: integrity by T1.outside. On a GPU: verified.
+The events' own clock is bound before the import and out of reach there, so the honest time comes out.
 """
 
 import gc
