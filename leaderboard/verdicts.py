@@ -16,6 +16,7 @@ from leaderboard.models import Verification
 
 Outcome = Literal["passed", "failed", "inconclusive"]
 _PASSED, _FAILED = ("verified", "verified_note", "not_reproduced"), ("incorrect", "integrity")
+_SUSPICIOUS = "needs_audit"
 _SENTENCES = {
     "incorrect": "an answer was wrong",
     "integrity": "what it reported about itself does not hold",
@@ -38,13 +39,15 @@ def of_runs(runs: Collection[int]) -> dict[int, tuple[Seen, ...]]:
 def _seen(rows: list[Verification], index: int) -> Seen:
     row = rows[index]
     outcome: Outcome = "inconclusive" if row.outcome == "failed" and not row.counts_for_board else row.outcome
+    is_suspicious = row.word == _SUSPICIOUS and row.counts_for_board
     return Seen(
         outcome=outcome,
         score=exact(row.score) if row.score is not None else None,
         problem_version=row.problem_version,
         solution_digest=row.solution_digest or None,
-        reason=_reason(row),
+        reason=_suspicion(row) if is_suspicious else _reason(row),
         is_confirmed=outcome != "failed" or _agrees(rows, index),
+        is_suspicious=is_suspicious,
     )
 
 
@@ -66,6 +69,11 @@ def _reason(row: Verification) -> str | None:
     return f"{_SENTENCES.get(row.word, row.word)} ({', '.join(rules)})" if rules else _SENTENCES.get(row.word, row.word)
 
 
+def _suspicion(row: Verification) -> str:
+    """Return the rules that ask for an audit; never how they found out."""
+    return ", ".join(sorted({item["rule"] for item in row.fired if item["word"] == _SUSPICIOUS}))
+
+
 def digest_of(seen: tuple[Seen, ...]) -> str:
     """Return the digest of everything about a run's grades that can change its findings."""
     return hashlib.sha256(msgspec.json.encode([[*_fields(item)] for item in seen])).hexdigest() if seen else ""
@@ -73,4 +81,5 @@ def digest_of(seen: tuple[Seen, ...]) -> str:
 
 def _fields(item: Seen) -> list[object]:
     score = [item.score.low, item.score.high] if item.score is not None else None
-    return [item.outcome, score, item.problem_version, item.solution_digest, item.reason, item.is_confirmed]
+    about = [item.problem_version, item.solution_digest, item.reason, item.is_confirmed, item.is_suspicious]
+    return [item.outcome, score, *about]

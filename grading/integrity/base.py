@@ -25,7 +25,8 @@ from grading.score import Recomputed
 class Verification:
     """One grade of our own of a run's solution: what was measured, and on which problem version and source.
 
-    is_confirmed  for a failed one: another grade of the same source failed before it
+    is_confirmed   for a failed one: another grade of the same source failed before it
+    is_suspicious  for an inconclusive one: what it saw is for a person to judge
     """
 
     outcome: Literal["passed", "failed", "inconclusive"]
@@ -34,6 +35,7 @@ class Verification:
     solution_digest: str | None = None
     reason: str | None = None
     is_confirmed: bool = True
+    is_suspicious: bool = False
 
 
 @dataclass(frozen=True, slots=True)

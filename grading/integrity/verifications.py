@@ -55,6 +55,20 @@ def check_unconfirmed(context: Context) -> Iterator[Statement]:
         yield Statement(f"A first grade of ours failed: {latest.reason or 'no reason recorded'}. A second one decides.")
 
 
+@rule("verification.needs_audit", "Our own grade saw what a person should judge", "warn")
+def check_needs_audit(context: Context) -> Iterator[Statement]:
+    """The newest grade of this source that says anything came upon something that no rule may decide.
+
+    Example: two clusters of times, or a forbidden operation in the census. It withholds nothing; an audit, a waiver or
+    a later clean grade closes it. The rules that fired are named, never how they found out.
+    """
+    own = next((entry.digest for entry in context.record.files if entry.role == "solution"), None)
+    fresh = [item for item in context.verifications if not _is_stale(item, own, context.problem.version)]
+    said = [item for item in fresh if item.outcome != "inconclusive" or item.is_suspicious]
+    if said and said[-1].is_suspicious:
+        yield Statement(f"Our own grade asks for an audit: {said[-1].reason or 'no reason recorded'}.")
+
+
 @rule("verification.slower", "Our own grade was slower than the reported result", "warn")
 def check_slower(context: Context) -> Iterator[Statement]:
     """The newest grade passed, and its score is more than 15 percent worse than the recomputed one.

@@ -1,12 +1,10 @@
 """The oracle's state: reference and model of a shape, the arenas, and what each slot holds now."""
 
 import hashlib
-import importlib.util
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,6 +15,7 @@ from grading.oracle.calibration import calibrate
 from grading.oracle.contents import Content, Source, case_names, edit_one, quiet_seeds, state_of
 from grading.oracle.exactcases import exact_forward_of
 from grading.oracle.gates import Compared, Gate, class_ratio, compare, gate_for, is_within
+from grading.oracle.loading import load_reference
 from grading.oracle.secret import Secret
 from grading.worker.doorbell import DONE, RELEASE, RELEASED, SNAPPED, Doorbell
 from grading.worker.protocol import Channel
@@ -67,7 +66,7 @@ class Oracle:
         self._slots, self._outputs, self._states, self._kept = [], [], {}, {}
         if self._device != "cpu":
             torch.cuda.empty_cache()
-        self._reference = _load(message["reference"], is_entry=bool(message["is_entry"]))
+        self._reference = load_reference(message["reference"], is_entry=bool(message["is_entry"]))
         self._gates = msgspec.convert(message["gates"], dict[str, Gate])
         arguments = []
         for shape in message["shapes"]:
@@ -364,27 +363,6 @@ class Oracle:
     def _need_source(self) -> Source:
         assert self._source is not None, "no shape is open"
         return self._source
-
-
-class _EntryForm:
-    """A reference as the deck's entry points ask it: what its ``ENTRY`` names goes before its own names."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self.__dict__["module"] = module
-
-    def __getattr__(self, name: str) -> Any:
-        return self.module.ENTRY[name] if name in self.module.ENTRY else getattr(self.module, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.module, name, value)
-
-
-def _load(path: str, *, is_entry: bool) -> Any:
-    spec = importlib.util.spec_from_file_location("reference", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return _EntryForm(module) if is_entry else module
 
 
 def _as_answer(parts: "list[Tensor]") -> Any:

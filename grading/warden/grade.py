@@ -24,7 +24,7 @@ from grading.warden.intake import take_in
 from grading.warden.neighbourpass import run_neighbours
 from grading.warden.onepass import DEADLINES, Job, Pass, is_fault_of_memory
 from grading.warden.oraclehost import OracleHost
-from grading.warden.plan import BASELINE, BASELINE_GPU, Effort, effort_of
+from grading.warden.plan import BASELINE, BASELINE_GPU, NEIGHBOUR_CALLS, NEIGHBOUR_SECONDS, Effort, effort_of
 from grading.warden.process import GPU_LIMITS, LIMITS, Limits
 from grading.warden.talk import Deadlines
 from grading.yardstick import yardstick
@@ -154,9 +154,18 @@ def _run_neighbours(
     """Ask about shapes beside the listed ones, drawn by the first pass's secret, if all passes came to a good end."""
     if not job.effort.neighbours or any(taken.ended != "complete" or is_plainly_wrong(taken) for taken in passes):
         return []
+    count = how_many_neighbours(job.effort, passes[0])
     moves = load_moves(request.reference.parent, request.problem.shape_names)
-    shapes = choose_neighbours(job.shapes, moves, job.effort.neighbours, f"{passes[0].secret}/neighbours")
+    shapes = choose_neighbours(job.shapes, moves, count, f"{passes[0].secret}/neighbours")
     return run_neighbours(job, shapes, host, on_step) if shapes else []
+
+
+def how_many_neighbours(effort: Effort, taken: PassEvidence) -> int:
+    """Return how many shapes beside the listed ones fit into their time, by what calls took in a pass; at least one."""
+    calls = sum(len(shape.calls) for shape in taken.shapes)
+    each = sum(shape.took_s for shape in taken.shapes) / max(calls, 1) * NEIGHBOUR_CALLS
+    fitting = int(NEIGHBOUR_SECONDS / each) if effort.seconds and each else effort.neighbours
+    return max(1, min(effort.neighbours, fitting))
 
 
 def _needs_pass(passes: list[PassEvidence], job: Job) -> bool:

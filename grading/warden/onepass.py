@@ -7,6 +7,7 @@ import os
 import random
 import secrets
 import signal
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from grading.warden.gpustate import Sampler
 from grading.warden.hold import LEAST_US, hold_us
 from grading.warden.mappedcode import CodeWatch
 from grading.warden.oraclehost import OracleHost
-from grading.warden.plan import Effort, Step, plan_calls
+from grading.warden.plan import Cost, Effort, Step, fit, plan_battery, plan_warmup
 from grading.warden.process import LIMITS, ROOT, Child, Limits, Program
 from grading.warden.talk import Deadlines, Rung, Stopped, Talk
 
@@ -32,6 +33,8 @@ DEADLINES = Deadlines(first=300.0)
 _GRADING = ROOT / "grading"
 _FIRST_UID, _UIDS = 61000, 2000
 _SAMPLED_ONE_IN = 16
+# Of the time that a shape may take, the warm-up gets so much of the oracle, but three calls at the least.
+_WARMUP_SHARE, _LEAST_WARMUP = 1 / 6, 3
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class Pass:
     _arguments: list[list[Any]] = field(default_factory=list)
     _noops: list[list[Rung]] = field(default_factory=list)
     _hold_us: int = LEAST_US
+    _costs: list[Cost] = field(default_factory=list)
     _talk: Talk | None = None
     _sampler: Sampler | None = None
     _watch: CodeWatch | None = None
@@ -254,11 +258,10 @@ class Pass:
         talk.tell_worker({"do": "model", "arguments": self._arguments[index]}, job.deadlines.build)
         try:
             rng = random.Random(f"{self.plan_seed}/{index}")
-            steps = list(plan_calls(job.effort, cases, rng))
+            self._warm_up(talk, index, rng)
+            steps = list(plan_battery(fit(job.effort, self._cost(), cases), cases, rng))
             looked = rng.randrange(len(steps))
             for place, step in enumerate(steps):
-                if steps[place - 1].group == "warmup" != step.group:
-                    self._hold_us = hold_us(self.calls, [noop.done_ns - noop.held_ns for noop in self._noops[index]])
                 self._take_step(talk, step, index)
                 if place == looked:
                     self._look()
@@ -279,6 +282,22 @@ class Pass:
                 )
             )
 
+    def _warm_up(self, talk: Talk, index: int, rng: random.Random) -> None:
+        """Make the first calls; what they took decides the hold, and how many calls fit."""
+        self._costs = []
+        most = self.job.effort.seconds * _WARMUP_SHARE
+        for step in plan_warmup(self.job.effort, rng):
+            self._take_step(talk, step, index)
+            if most and len(self._costs) >= _LEAST_WARMUP and sum(cost.oracle for cost in self._costs) > most:
+                break
+        self._hold_us = hold_us(self.calls, [noop.done_ns - noop.held_ns for noop in self._noops[index]])
+
+    def _cost(self) -> Cost:
+        """Return the usual cost of a call, the slowest left out: the first ones compile."""
+        kept = max(1, len(self._costs) - 1)
+        oracle, call = (sorted(getattr(cost, name) for cost in self._costs)[:kept] for name in ("oracle", "call"))
+        return Cost(statistics.median_low(oracle), statistics.median_low(call))
+
     def _take_step(self, talk: Talk, step: Step, index: int) -> None:
         if step.kind == "weights":
             self._load_weights(talk)
@@ -293,11 +312,15 @@ class Pass:
     def _make_call(self, talk: Talk, step: Step) -> None:
         number = self._next()
         content = {"slot": step.slot, "kind": step.kind, "name": step.name, "index": number, "keep": step.keep}
+        began = monotonic()
         prepared = talk.ask_oracle({"do": "prepare", "number": number} | content)
+        ready = monotonic()
         if prepared["poke"]:
             talk.tell_worker({"do": "poke", "names": prepared["poke"]}, self.job.deadlines.step)
         order = self._order(number, step, int(prepared["poison"]), is_noop=False)
         rung = talk.ring(order, is_first=not self.calls)
+        judging = rung.judge_ns / 1e9
+        self._costs.append(Cost(ready - began + judging, monotonic() - ready - judging))
         if number % _SAMPLED_ONE_IN == 0:
             self._sample()
         call = record_call(number, step, rung, prepared["moved"])

@@ -1,12 +1,13 @@
 """Which calls a shape gets, and in which order: the correctness battery and the timed calls in one shuffled sequence.
 
 The order is drawn from the secret after the candidate was imported, so that "check" and "bench" exist for nobody.
-Steps of one group keep their order; groups are shuffled, except that warm-up comes first.
+Steps of one group keep their order; groups are shuffled, except that warm-up comes first. Where the reference takes
+long, fewer calls of a kind are made, never none.
 """
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Effort:
 
     neighbours  how many shapes that are not listed are asked about after all passes
     unheld      calls like the timed ones on an idle device, for the outside clock alone
+    seconds     what one shape should take at most in one pass; 0 = however long
     """
 
     seeds: int
@@ -53,19 +55,21 @@ class Effort:
     has_census: bool
     neighbours: int = 0
     unheld: int = 0
+    seconds: float = 0.0
 
 
 QUICK = Effort(3, 6, 20, 0, 4, 4, 12, 8, (3, 6), 3, 1, False)
 FULL = Effort(3, 20, 60, 0, 12, 8, 30, 8, (8, 24), 4, 2, True, 4)
-QUICK_GPU = Effort(3, 6, 40, 30, 8, 8, 30, 8, (3, 6), 3, 1, False, unheld=8)
-FULL_GPU = Effort(3, 20, 100, 30, 20, 16, 60, 8, (8, 24), 4, 2, True, 4, 12)
+QUICK_GPU = Effort(3, 6, 40, 30, 8, 8, 30, 8, (3, 6), 3, 1, False, unheld=8, seconds=12.0)
+FULL_GPU = Effort(3, 20, 100, 30, 20, 16, 60, 8, (8, 24), 4, 2, True, 4, 12, 24.0)
 
 # What a baseline gets: its time, and enough fresh content to see that it answers rightly.
 BASELINE = Effort(1, 0, 12, 0, 3, 3, 6, 0, (3, 4), 3, 1, False)
-BASELINE_GPU = Effort(1, 0, 20, 30, 3, 3, 10, 0, (3, 4), 3, 1, False, unheld=4)
+BASELINE_GPU = Effort(1, 0, 20, 30, 3, 3, 10, 0, (3, 4), 3, 1, False, unheld=4, seconds=10.0)
 
 # What a shape beside the listed ones gets: its answers, on few contents of each kind, and no clock.
-NEIGHBOUR = Effort(2, 2, 0, 0, 2, 0, 0, 2, (1, 2), 2, 1, False)
+NEIGHBOUR_CALLS, NEIGHBOUR_SECONDS = 40, 60.0
+NEIGHBOUR = Effort(2, 2, 0, 0, 2, 0, 0, 2, (1, 2), 2, 1, False, seconds=10.0)
 
 
 def effort_of(tier: str, device: str) -> Effort:
@@ -75,15 +79,51 @@ def effort_of(tier: str, device: str) -> Effort:
     return FULL_GPU if tier == "full" else QUICK_GPU
 
 
-def plan_calls(effort: Effort, cases: Mapping[str, list[str]], rng: random.Random) -> Iterator[Step]:
-    """Yield the calls of one shape.
+# Of each kind of call so many are made at the least.
+_LEAST = {"seeds": 2, "edits": 6, "timed": 24, "as_deck": 6, "rotated": 6, "repeated": 5, "unheld": 4}
+_TIMING = ("timed", "as_deck", "rotated", "repeated", "unheld")
+# An edit is drawn again until it moves the reference's answer.
+_EDIT_COST = 3
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of one call: what the oracle takes before and after it, and what the call itself takes."""
+
+    oracle: float
+    call: float
+
+
+def fit(effort: Effort, cost: Cost, cases: Mapping[str, list[str]]) -> Effort:
+    """Return an effort whose calls take about as long as one shape may, half of it for those that are timed.
+
+    How many answers are probed follows the oracle's time alone, which a candidate does not set.
+    """
+    if not effort.seconds:
+        return effort
+    timing = sum(getattr(effort, name) for name in _TIMING)
+    probes = len(list(plan_battery(effort, cases, random.Random(0)))) - timing + (_EDIT_COST - 1) * effort.edits
+    shares = {name: effort.seconds / 2 / max(probes * cost.oracle, 1e-9) for name in ("seeds", "edits")}
+    shares |= dict.fromkeys(_TIMING, effort.seconds / 2 / max(timing * (cost.oracle + cost.call), 1e-9))
+    counts = {name: (getattr(effort, name), _LEAST[name], share) for name, share in shares.items()}
+    return replace(
+        effort, **{name: min(count, max(least, int(count * share))) for name, (count, least, share) in counts.items()}
+    )
+
+
+def plan_warmup(effort: Effort, rng: random.Random) -> Iterator[Step]:
+    """Yield the first calls of a shape, a random number of them."""
+    yield Step("weights", "weights")
+    for number in range(rng.randint(*effort.warmup)):
+        yield Step("warmup", "nominal", slot=number % effort.slots, is_held=False)
+
+
+def plan_battery(effort: Effort, cases: Mapping[str, list[str]], rng: random.Random) -> Iterator[Step]:
+    """Yield all other calls of a shape.
 
     cases  the names of the problem's cases by kind: ``structural``, ``camouflage``, ``exact``, ``stress``
     """
     slots = effort.slots
-    yield Step("weights", "weights")
-    for number in range(rng.randint(*effort.warmup)):
-        yield Step("warmup", "nominal", slot=number % slots, is_held=False)
     groups = [[Step("fresh", "nominal")] for _ in range(effort.seeds)]
     groups += [[Step("timed", "nominal")] for _ in range(effort.timed)]
     groups += [[Step("as_deck", "nominal", as_deck=True, is_held=False)] for _ in range(effort.as_deck)]

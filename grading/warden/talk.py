@@ -50,12 +50,16 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Rung:
-    """One call as the warden saw it: its own times, what the oracle found, and what the worker claims."""
+    """One call as the warden saw it: its own times, what the oracle found, and what the worker claims.
+
+    judge_ns  how long the warden waited for the oracle alone
+    """
 
     done_ns: int
     snap_ns: int
     judged: dict[str, Any]
     called: dict[str, Any]
+    judge_ns: int = 0
 
     @property
     def held_ns(self) -> int:
@@ -138,10 +142,11 @@ class Talk:
         snap_ns = self._await(own_bell, SNAPPED, number, deadline) - start_ns
         called = self.hear(self.worker, deadline + 1)
         self.expect(called, "called")
+        told_ns = perf_counter_ns()
         judged = self.hear(oracle, monotonic() + self.deadlines.step)
         self.expect(judged, "judged")
         self.host.is_dirty = False
-        return Rung(done_ns, snap_ns, judged, called)
+        return Rung(done_ns, snap_ns, judged, called, perf_counter_ns() - told_ns)
 
     def part(self) -> None:
         """Say goodbye to the worker; anything that still comes after it was not asked for."""

@@ -8,7 +8,7 @@ from grading.problem import load_problem
 from grading.runner.job import BASELINE_MARK
 from grading.warden.bundles import bundle_of_archive, bundle_of_file
 from grading.warden.intake import bundle_digest, take_in
-from grading.warden.plan import FULL, QUICK, effort_of, plan_calls
+from grading.warden.plan import FULL, FULL_GPU, QUICK, Cost, effort_of, fit, plan_battery
 from tests.factories import write_archive
 
 PROBLEM = load_problem("hard", "01_fp8_gemm")
@@ -81,9 +81,9 @@ def test_a_baselines_archive_may_use_what_submissions_may_not(tmp_path) -> None:
 
 
 def test_a_plan_holds_every_probe_and_follows_its_seed() -> None:
-    plan = list(plan_calls(QUICK, CASES, random.Random(1)))
-    again = list(plan_calls(QUICK, CASES, random.Random(1)))
-    other = list(plan_calls(QUICK, CASES, random.Random(2)))
+    plan = list(plan_battery(QUICK, CASES, random.Random(1)))
+    again = list(plan_battery(QUICK, CASES, random.Random(1)))
+    other = list(plan_battery(QUICK, CASES, random.Random(2)))
     assert plan == again != other
     groups = {step.group for step in plan}
     probes = {"fresh", "timed", "rotated", "stress", "structural", "camouflage", "exact", "same_storage"}
@@ -93,9 +93,21 @@ def test_a_plan_holds_every_probe_and_follows_its_seed() -> None:
 
 def test_no_call_can_be_told_from_a_timed_one_by_its_place() -> None:
     places = [
-        next(i for i, s in enumerate(plan_calls(QUICK, CASES, random.Random(n))) if s.kind == "edit") for n in range(40)
+        next(i for i, s in enumerate(plan_battery(QUICK, CASES, random.Random(n))) if s.kind == "edit")
+        for n in range(40)
     ]
     assert max(places) - min(places) > 20
+
+
+def test_calls_are_fewer_where_the_reference_is_slow_and_none_is_left_out() -> None:
+    assert fit(FULL, Cost(5.0, 5.0), CASES) == FULL
+    assert fit(FULL_GPU, Cost(0.005, 0.005), CASES) == FULL_GPU
+    slow, heavy = fit(FULL_GPU, Cost(1.0, 0.1), CASES), fit(FULL_GPU, Cost(0.005, 0.2), CASES)
+    assert (slow.timed, slow.edits, slow.seeds, slow.as_deck, slow.unheld) == (24, 6, 2, 6, 4)
+    assert (heavy.edits, heavy.seeds) == (FULL_GPU.edits, FULL_GPU.seeds)
+    assert 24 < heavy.timed < FULL_GPU.timed
+    groups = [{step.group for step in plan_battery(effort, CASES, random.Random(1))} for effort in (slow, FULL_GPU)]
+    assert groups[0] == groups[1]
 
 
 def test_a_full_grade_does_more_than_a_quick_one() -> None:

@@ -6,13 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from grading.evidence import Neighbour, read_evidence, shape_label
+from grading.evidence import Neighbour, PassEvidence, read_evidence, shape_label
 from grading.neighbours import Move, choose_neighbours, find_neighbours, load_moves
 from grading.problem import DECKS, load_decks
 from grading.tomldata import CatalogueError
 from grading.verdict import judge, outcome_of
+from grading.warden.grade import how_many_neighbours
 from grading.warden.oraclehost import OracleHost
-from tests.grader.made import make_call, make_evidence
+from grading.warden.plan import FULL, FULL_GPU
+from tests.grader.made import make_call, make_evidence, make_pass, make_shape
 from tests.grader.support import TINY, grade_source
 
 LISTED = [{"M": 32, "N": 48, "K": 64}, {"M": 16, "N": 32, "K": 128}]
@@ -37,6 +39,15 @@ class Model(nn.Module):
 
 def make_neighbour(*calls, ended: str = "complete") -> Neighbour:
     return Neighbour(shape={"M": 33.0, "N": 48.0}, ended=ended, detail="", calls=list(calls))
+
+
+def test_fewer_neighbours_are_asked_about_where_calls_are_slow() -> None:
+    def seconds_each(value: float) -> PassEvidence:
+        return make_pass(1, make_shape(*[make_call()] * 20, took_s=20 * value))
+
+    counts = [how_many_neighbours(FULL_GPU, seconds_each(value)) for value in (0.01, 0.7, 9.0)]
+    assert counts == [FULL_GPU.neighbours, 2, 1]
+    assert how_many_neighbours(FULL, seconds_each(9.0)) == FULL.neighbours
 
 
 def test_neighbours_are_one_move_away_and_none_is_listed() -> None:

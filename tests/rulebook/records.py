@@ -89,6 +89,12 @@ def graded(*outcomes: str) -> Context:
     return make_context(verifications=tuple(Verification(outcome, exact(OWN)) for outcome in outcomes))
 
 
+def suspected(*outcomes: str) -> Context:
+    """Grades of which every inconclusive one is a suspicion."""
+    made = [Verification(word, is_suspicious=word == "inconclusive", reason="T2.clusters") for word in outcomes]
+    return make_context(verifications=tuple(made))
+
+
 def verified_source(outcome: str, digest: str) -> Context:
     record = make_record(
         files=(ArchiveFile("solution.py", "1" * 64, 9, "solution"), ArchiveFile("x", "3" * 64, 9, "other"))
@@ -212,6 +218,7 @@ SPEAKS = [
     ("verification.failed", "our grade failed", lambda: verified("failed", reason="stale answer")),
     ("verification.failed", "one lucky grade after it", lambda: graded("failed", "passed")),
     ("verification.unconfirmed", "a first grade failed", lambda: verified("failed", is_confirmed=False)),
+    ("verification.needs_audit", "a suspicion", lambda: suspected("passed", "inconclusive")),
     ("verification.slower", "half as fast", lambda: verified("passed", float(OWN) / 2)),
     ("verification.stale", "another problem version", lambda: verified("passed", 0.5, problem_version="0")),
 ]
@@ -235,6 +242,8 @@ SILENT = [
     ("verification.failed", "two good grades after it", lambda: graded("failed", "passed", "passed")),
     ("verification.failed", "a first grade only", lambda: verified("failed", is_confirmed=False)),
     ("verification.unconfirmed", "a second grade agrees", lambda: verified("failed")),
+    ("verification.needs_audit", "a clean grade after it", lambda: suspected("inconclusive", "passed")),
+    ("verification.needs_audit", "a host that was too busy", lambda: graded("inconclusive")),
     ("verification.slower", "milliseconds, and fewer of them", lambda: verified_ms(0.001)),
     ("score.disagrees", "its own score", lambda: scored(OWN)),
     ("score.disagrees", "the same score without its zeros", lambda: scored(OWN.rstrip("0"))),

@@ -8,7 +8,7 @@ import pytest
 from django.core import mail
 from django.utils import timezone
 
-from grading.evidence import DeviceSample
+from grading.evidence import CodeLook, DeviceSample
 from leaderboard import jobs, publishing, selection, verdicts
 from leaderboard.boards import verifications as views
 from leaderboard.models import Calibration, Finding, GradeJob, HostState, Revision, Run, Verification
@@ -84,6 +84,18 @@ def test_a_first_bad_grade_is_a_note_and_the_second_withholds(worker: Worker, pu
     assert not is_in_next_release(published)
     assert not selection.is_showable(load_run(published.run_id), timezone.now())
     assert not GradeJob.objects.filter(state="requested", reason="confirm").exists()
+
+
+def test_a_suspicion_warns_until_a_clean_grade_and_withholds_nothing(worker: Worker, published: Run) -> None:
+    look = CodeLook(at="build", seconds=0.01, slots=["python3+0x10"])
+    assert grade(worker, published, ms=claimed_ms(published), looks=[look]) == "needs_audit"
+    assert codes(published) == {"verification.needs_audit"}
+    message = Finding.objects.get(run=published, code="verification.needs_audit").message
+    assert message == "Our own grade asks for an audit: P12.patched_slot."
+    assert is_in_next_release(published)
+    assert not views.latest_of([published.pk])[published.pk].is_verified
+    assert grade(worker, published, ms=claimed_ms(published)) == "verified"
+    assert codes(published) == set()
 
 
 def test_a_second_grade_that_disagrees_clears_the_note(worker: Worker, published: Run) -> None:

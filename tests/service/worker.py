@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from grading import wire
 from grading.cpushapes import shapes_for
-from grading.evidence import EVIDENCE_SCHEMA, GRADER_VERSION, DeviceSample, Evidence, Intake
+from grading.evidence import EVIDENCE_SCHEMA, GRADER_VERSION, CodeLook, DeviceSample, Evidence, Intake
 from grading.parcel import pack
 from leaderboard.models import GradeJob, HostGpu, HostState
 from leaderboard.service import hosts
@@ -98,11 +98,12 @@ def make_archive(
     is_wrong: bool = False,
     ms: float | list[float] = 1.0,
     samples: Sequence[DeviceSample] = (),
+    looks: Sequence[CodeLook] = (),
     **changes: Any,
 ) -> dict[str, bytes]:
     """Return the archive of an honest grade of a job, or of one with wrong answers; changes go to the evidence.
 
-    samples  what NVML said during each pass
+    samples, looks  what NVML said during each pass, and what the looks at its code found
     """
     problem, question = problem_of(job), question_of(job)
     device = "cpu" if question.is_processor else "cuda:0"
@@ -121,7 +122,9 @@ def make_archive(
         "intake": Intake(digest=question.bundle or "", files=[], refused=[], forbidden=[], is_exempt=False),
         "forbidden_calls": [],
         "passes": [
-            msgspec.structs.replace(make_pass(number, shapes, ms=ms, is_wrong=is_wrong), samples=list(samples))
+            msgspec.structs.replace(
+                make_pass(number, shapes, ms=ms, is_wrong=is_wrong), samples=list(samples), mapped_code=list(looks)
+            )
             for number in passes
         ],
     }
