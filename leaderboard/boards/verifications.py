@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, Min, Q, QuerySet, Sum
+from django.db.models import Count, Min, OuterRef, Q, QuerySet, Subquery, Sum
 
 from grading.cpushapes import shapes_for
 from grading.problem import load_decks
@@ -103,7 +103,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class CalibratedShape:
-    """One shape of a calibration: its sizes, its time and the record's in milliseconds."""
+    """One line of a calibration, a shape by its sizes or the yardstick: its time and the record's in milliseconds."""
 
     sizes: str
     ms: float | None
@@ -221,8 +221,13 @@ def queues(at: datetime.datetime) -> dict[str, Queue]:
 
 
 def recent_jobs(gpu: str | None = None, limit: int = 50) -> list[GradeJob]:
-    """Return the newest jobs (of one GPU key, where given) with what a list shows of them; one query."""
+    """Return the newest jobs (of one GPU key, where given) with what a list shows of them; one query.
+
+    `is_accepted` of a calibration says whether the GPU may verify after it, None where nothing came of it.
+    """
+    accepted = Calibration.objects.filter(job=OuterRef("pk")).values("is_accepted")[:1]
     rows = GradeJob.objects.select_related("run", "problem", "holder__host", "requested_by", "verification")
+    rows = rows.annotate(is_accepted=Subquery(accepted))
     rows = rows.filter(gpu=gpu) if gpu is not None else rows
     return list(rows.defer("run__record").order_by("-pk")[:limit])
 
@@ -249,10 +254,14 @@ def _in_full(job: GradeJob, events: tuple[GradeEvent, ...], grade: VerificationV
 
 
 def _calibrated(job: GradeJob, taken: Calibration) -> tuple[CalibratedShape, ...]:
-    """Return the shapes of a calibration beside those of the record that its GPU key has now."""
+    """Return the shapes of a calibration beside those of the record that its GPU key has now; last its yardstick."""
     problem = load_decks()[job.problem.deck_id].problems[job.problem.slug]
     sizes = shapes_for(problem, "cpu" if job.gpu_id == "CPU" else "cuda")
     held = Calibration.objects.filter(gpu=job.gpu_id, problem=job.problem_id, is_record=True).order_by("-pk").first()
-    found, record = taken.figures["shapes_ms"], held.figures["shapes_ms"] if held is not None else []
-    pairs = zip_longest(sizes, found, record[: len(found)])
-    return tuple(CalibratedShape(size_text(size or {}), ms, record_ms) for size, ms, record_ms in pairs)
+    record = held.figures if held is not None else {"shapes_ms": [], "yardstick_ms": None}
+    found = taken.figures["shapes_ms"]
+    pairs = zip_longest(sizes, found, record["shapes_ms"][: len(found)])
+    rows = [CalibratedShape(size_text(size or {}), ms, record_ms) for size, ms, record_ms in pairs]
+    if (own := taken.figures.get("yardstick_ms")) is not None:
+        rows.append(CalibratedShape("product and copy", own, record["yardstick_ms"]))
+    return tuple(rows)

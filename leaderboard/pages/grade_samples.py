@@ -61,7 +61,11 @@ def _job(state: str) -> GradeJob:
 
 def calibrations() -> list[tuple[GradeJob, Calibration, tuple[CalibratedShape, ...]]]:
     """Return the first calibration of a key, one that was accepted, and one that was refused."""
-    shapes = (CalibratedShape("M=4096", 0.0812, 0.081), CalibratedShape("M=33", 0.0131, None))
+    shapes = (
+        CalibratedShape("M=4096", 0.0812, 0.081),
+        CalibratedShape("M=33", 0.0131, None),
+        CalibratedShape("product and copy", 0.2921, 0.2915),
+    )
     figures = {"shapes_ms": [0.0812, 0.0131], "yardstick_ms": 0.2921}
     kinds = ((None, True, ""), (1.0025, True, ""), (1.031, False, "3.1 % off the record of H200"))
     return [

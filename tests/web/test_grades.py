@@ -81,6 +81,9 @@ def test_a_calibration_shows_every_shape_beside_the_record(world: World, strange
     Calibration.objects.create(**fields, **common, job=job, figures=slower, ratio=1.018)
     html = page(stranger, f"/jobs/{job.pk}/").partition('id="calibration"')[2]
     assert "1.018 of the record" in html and "1.250" in html and "0.2900" in html
+    assert html.partition("product and copy")[2].count('<td class="number">0.2900</td>') == 2
+    newest = page(stranger, "/gpus/").partition("Newest grades")[2]
+    assert "<td>accepted</td>" in newest and "<td>refused</td>" not in newest
 
 
 @pytest.mark.parametrize("name", ["withheld", "failed", "withdrawn"])
