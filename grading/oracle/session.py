@@ -185,20 +185,21 @@ class Oracle:
         """Evict the L2 cache, then complete the inputs: until now every arena held wrong lines.
 
         Held, the GPU stays busy here while the worker launches: its context gets the GPU only once this one is idle, so
-        its events time the device's work and not the host's launches. Returns what tells later how many milliseconds
-        that was.
+        its events time the device's work and not the host's launches. The hold is queued right behind the inputs, so
+        that no kernel which watches them finds the GPU free. Returns what tells later how many milliseconds it was.
         """
         assert slot.content is not None
         self._settle(flush_bytes)
         for arena, tensor in zip(slot.arenas, slot.content.inputs, strict=True):
             arena.complete(tensor)
-        self._settle(0)
-        if not hold_us or self._device == "cpu":
+        if self._device == "cpu" or not hold_us:
+            self._settle(0)
             return lambda: 0.0
         start, end = _Event(enable_timing=True), _Event(enable_timing=True)
         start.record()
         _sleep(hold_us * _CYCLES_PER_US)
         end.record()
+        start.synchronize()
         return lambda: float(start.elapsed_time(end))
 
     def _verdict(self, slot: _Slot, copies: "list[Tensor]", number: int) -> dict[str, Any]:
