@@ -34,12 +34,12 @@ def time_calls(call: Callable[[], object], device: str, warmup: int, trials: int
     flush = torch.empty(flush_bytes // 4, dtype=torch.float32, device=device) if flush_bytes else None
     for _ in range(warmup):
         call()
-    _synchronise(device)
+    wait_for_device(device)
     samples = []
     for _ in range(trials):
         if flush is not None:
             flush.zero_()
-        _synchronise(device)
+        wait_for_device(device)
         samples.append(_time_on_host(call) if device == "cpu" else _time_with_events(call))
     return samples
 
@@ -74,7 +74,8 @@ def _time_on_host(call: Callable[[], object]) -> float:
     return (time.perf_counter_ns() - start_ns) / 1e6
 
 
-def _synchronise(device: str) -> None:
+def wait_for_device(device: str) -> None:
+    """Return when a GPU has done all that was asked of it; at once on a processor."""
     import torch
 
     if device != "cpu":

@@ -21,7 +21,7 @@ from grading.oracle.secret import Secret
 from grading.problem import Problem, Shape
 from grading.runner.models import bind_shape
 from grading.survey.items import reference_of
-from grading.timing import median_ms, time_calls
+from grading.timing import median_ms, time_calls, wait_for_device
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -183,12 +183,10 @@ class Bench:
 
     def _waited(self, call: Callable[[], object]) -> Callable[[], object]:
         """Return the call with the wait for the device inside: what a clock on the wall reads."""
-        import torch
 
         def run() -> None:
             call()
-            if self.device != "cpu":
-                torch.cuda.synchronize()
+            wait_for_device(self.device)
 
         return run
 

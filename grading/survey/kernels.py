@@ -19,6 +19,7 @@ from grading.problem import Problem, load_problem
 from grading.survey.bench import Bench, Versions, read_versions
 from grading.survey.book import Entry, OutOfTime, limited
 from grading.survey.work import Work
+from grading.timing import wait_for_device
 from grading.yardstick import mean_value, values_of
 
 COMPARED_WITH = ("eager", "compiled", "vendor")
@@ -49,12 +50,16 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """All solutions of one problem; ``contents`` were compared at each shape that came to an end."""
+    """All solutions of one problem; ``contents`` were compared at each shape that came to an end.
+
+    spent  seconds for making shapes, drawing contents and asking the reference; a row's own stand with it
+    """
 
     versions: Versions
     shapes: list[dict[str, float]]
     contents: list[int]
     rows: list[Row]
+    spent: dict[str, float] = {}
 
 
 def measure_kernels(work: Work) -> Iterator[Compared]:
@@ -63,19 +68,22 @@ def measure_kernels(work: Work) -> Iterator[Compared]:
     rows = {named.name: Row(name=named.name, kind=named.kind, digest=named.digest) for named in work.solutions}
     shapes: list[dict[str, float]] = []
     contents: list[int] = []
+    spent = Spent(work.device)
 
     def result() -> Compared:
-        return Compared(versions=versions, shapes=shapes, contents=contents, rows=list(rows.values()))
+        return Compared(
+            versions=versions, shapes=shapes, contents=contents, rows=list(rows.values()), spent=spent.seconds
+        )
 
     for _, shape in work.chosen_shapes():
-        bench = Bench(problem, shape, work.device)
+        bench = spent.on("shapes", partial(Bench, problem, shape, work.device))
         models = {
             named.name: model
             for named in work.solutions
             if (model := _attempt(rows[named.name], work, partial(bench.add, Path(named.path)))) is not None
         }
         shapes.append(shape)
-        contents.append(_check(bench, models, rows, work))
+        contents.append(_check(bench, models, rows, work, spent))
         yield result()
         inputs = bench.source.draw("nominal", "", 0).inputs
         for name, model in models.items():
@@ -89,12 +97,29 @@ def measure_kernels(work: Work) -> Iterator[Compared]:
     yield result()
 
 
-def _check(bench: Bench, models: dict[str, Any], rows: dict[str, Row], work: Work) -> int:
+class Spent:
+    """Seconds by purpose, the device's work included."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self.seconds: dict[str, float] = {}
+
+    def on(self, purpose: str, act: Callable[[], Any]) -> Any:
+        """Return what an act gives, and count its time."""
+        began = monotonic()
+        found = act()
+        wait_for_device(self._device)
+        self.seconds[purpose] = round(self.seconds.get(purpose, 0.0) + monotonic() - began, 3)
+        return found
+
+
+def _check(bench: Bench, models: dict[str, Any], rows: dict[str, Row], work: Work, spent: Spent) -> int:
     """Compare all models on all contents, each answer of the reference computed once; return the number of contents."""
-    count = 0
-    for name, content in bench.contents(work.draws):
+    count, left = 0, bench.contents(work.draws)
+    while (drawn := spent.on("contents", partial(next, left, None))) is not None:
+        name, content = drawn
         count += 1
-        wanted = bench.call(bench.oracle, content)
+        wanted = spent.on("reference", partial(bench.call, bench.oracle, content))
         for key, model in models.items():
             row = rows[key]
             found = _attempt(row, work, partial(bench.judge, model, content, wanted))
@@ -144,7 +169,8 @@ def table(entry: Entry) -> str:
     if entry.result is None:
         return f"{entry.problem}: {entry.state} {entry.detail}"
     found = msgspec.convert(entry.result, Compared)
-    lines = [f"{entry.problem}, {entry.state}, {sum(found.contents)} contents compared"]
+    spent = ", ".join(f"{purpose} {seconds:.1f} s" for purpose, seconds in found.spent.items())
+    lines = [f"{entry.problem}, {entry.state}, {sum(found.contents)} contents compared; {spent}"]
     for row in found.rows:
         score = "-" if row.score is None else f"{row.score:.4f}"
         error = "-" if row.largest_error is None else f"{row.largest_error:.3g}"
