@@ -18,6 +18,7 @@ BASELINES = {
 }
 CONTROL = "control-broken"
 ENTRANTS = BASELINES | {
+    "gathered": "proofline-reference",
     "iterated_maximum": "pytorch-eager",
     "bf16": "pytorch-eager",
     "split_products": "pytorch-eager",
