@@ -185,7 +185,9 @@ def since(start: datetime.datetime, at: datetime.datetime) -> str:
 
 @register.filter
 def words(text: str | None) -> str:
-    """Return a verdict's word as it is read, ``verified_numerics`` as ``verified numerics``; a dash for none."""
+    """Return a verdict's word as it is read, ``not_reproduced`` as ``not reproduced``; a dash for none."""
+    if text == "verified_note":
+        return "verified, with a note"
     return text.replace("_", " ") if text else absent("none yet")
 
 
