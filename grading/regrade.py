@@ -49,10 +49,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The measured median of each shape in milliseconds (None = no timed answer), and the yardstick kernel's."""
+    """The measured median of each shape in milliseconds (None = no timed answer), and the yardstick kernel's.
+
+    ranges_ms  the 5th and the 95th percentile of each shape; empty where only medians were kept
+    """
 
     shapes_ms: tuple[float | None, ...]
     yardstick_ms: float | None
+    ranges_ms: tuple[tuple[float, float] | None, ...] = ()
 
 
 def misfit(evidence: Evidence, question: Question) -> str | None:
@@ -103,7 +107,9 @@ def read_times(evidence: Evidence) -> Times:
         return Times((), None)
     first = evidence.passes[0]
     found = [None if evidence.untimed else summarise(shape) for shape in first.shapes]
-    return Times(tuple(item.median_ms if item else None for item in found), first.calibration_before_ms)
+    medians = tuple(item.median_ms if item else None for item in found)
+    ranges = tuple((item.p5_ms, item.p95_ms) if item else None for item in found)
+    return Times(medians, first.calibration_before_ms, ranges)
 
 
 def score_of(times: Times, question: Question, verdict: Verdict) -> float | None:

@@ -45,7 +45,14 @@ def make_grade(run: Run, gpu: str | None = None, factor: float = 1.01, **fields:
         "run": run, "job": job, "host_gpu": holder, "gpu_id": holder.gpu_id, "gpu_uuid": holder.uuid, "tier": "full",
         "word": "verified", "outcome": "passed", "counts_for_board": counts, "fired": [], "isolation": "A",
         "shapes": [
-            {"shape": sizes, "ms": ms * factor, "published_ms": ms, "ratio": factor}
+            {
+                "shape": sizes,
+                "ms": ms * factor,
+                "p5_ms": ms * factor * 0.99,
+                "p95_ms": ms * factor * 1.01,
+                "published_ms": ms,
+                "ratio": factor,
+            }
             for sizes, ms in zip(problem.shapes, times, strict=True)
         ],
         "solution_digest": run.solution_digest, "problem_version": run.assessment.problem_version,

@@ -27,7 +27,8 @@ class VerificationView:
     counts_for_board  made on the run's own GPU; else it proves the answer and no time
     is_timed          it claims a time; else it too proves the answer only
     is_current        about the source and the problem's version of today
-    shapes            [{shape, ms, published_ms, ratio}]; a number of the run: only where its score may be shown
+    shapes            [{shape, ms, p5_ms, p95_ms, published_ms, ratio}], older ones without percentiles; numbers of the
+                      run: only where its score may be shown
     gpu_seconds       for how long it held its GPU; also a number of the run, None where its evidence does not say
     """
 

@@ -207,10 +207,11 @@ def _shapes(evidence: Evidence, question: Question, times: Times) -> list[dict[s
     sizes = [shape.shape for shape in evidence.passes[0].shapes] if evidence.passes else []
     published = question.published_ms if not question.is_processor and not evidence.untimed else ()
     found = []
-    for index, (size, ms) in enumerate(zip(sizes, times.shapes_ms, strict=True)):
+    for index, (size, ms, span) in enumerate(zip(sizes, times.shapes_ms, times.ranges_ms, strict=True)):
         claimed = published[index] if index < len(published) else None
         ratio = ms / claimed if ms is not None and claimed else None
-        found.append({"shape": size, "ms": ms, "published_ms": claimed, "ratio": ratio})
+        low, high = span or (None, None)
+        found.append({"shape": size, "ms": ms, "p5_ms": low, "p95_ms": high, "published_ms": claimed, "ratio": ratio})
     return found
 
 

@@ -32,6 +32,14 @@ _STATES = {
 }
 _DECIDED = {WITHDRAWN: "withdrawn", REJECTED: "rejected"}
 _SEVERITIES = {"block": ("■", "blocks"), "warn": ("▲", "warns"), "note": ("·", "note")}
+_GRADE_STATES = {
+    "verified": "published",
+    "verified_note": "published",
+    "not_reproduced": "withheld",
+    "needs_audit": "withheld",
+    "incorrect": "failed",
+    "integrity": "failed",
+}
 _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -192,9 +200,9 @@ def words(text: str | None) -> str:
 
 
 @register.filter
-def outcome_state(outcome: str) -> str:
-    """Return which state's colour and sign an outcome of our own grade has."""
-    return {"passed": "published", "failed": "failed"}.get(outcome, "pending")
+def grade_state(word: str) -> str:
+    """Return whose colour and sign a word of our own grade has: amber where a person has something to look at."""
+    return _GRADE_STATES.get(word, "pending")
 
 
 @register.filter

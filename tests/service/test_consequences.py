@@ -66,6 +66,7 @@ def test_a_good_grade_marks_the_run_and_lapses_no_approval(worker: Worker, publi
     view = views.latest_of([published.pk])[published.pk]
     assert (view.is_verified, view.gpu, view.age_days(timezone.now())) == (True, "H200", 0)
     assert [round(shape["ratio"], 3) for shape in view.shapes] == [1.0] * len(view.shapes)
+    assert all(shape["p5_ms"] <= shape["ms"] <= shape["p95_ms"] for shape in view.shapes)
     score = load_run(published.run_id).assessment.score
     assert Verification.objects.get().score == pytest.approx(score, rel=1e-3)
     assert codes(published) == set()

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from grading.verdict import UNTIMED
 from leaderboard.models import Calibration, GradeJob, Revision
+from leaderboard.templatetags.proofline import significant
 from tests.database import make_user
 from tests.grades import AT, make_gpu, make_grade, make_job
 from tests.web.conftest import World
@@ -60,6 +61,26 @@ def test_a_run_shows_each_grade_with_its_times_and_evidence(world: World, strang
     assert "<dt>GPU time</dt><dd>1\u202fmin 23\u202fs</dd>" in page(stranger, f"/jobs/{grade.job_id}/")
     answer = stranger.get(f"/jobs/{grade.job_id}/evidence.tar.gz")
     assert answer.content.startswith(b"evidence of") and "attachment" in answer["Content-Disposition"]
+
+
+@pytest.mark.parametrize(
+    ("word", "outcome", "state"),
+    [
+        ("verified_note", "passed", "published"), ("not_reproduced", "passed", "withheld"),
+        ("needs_audit", "inconclusive", "withheld"), ("incorrect", "failed", "failed"),
+        ("inconclusive", "inconclusive", "pending"),
+    ],
+)  # fmt: skip
+def test_a_word_of_our_own_grade_has_the_colour_of_what_it_asks_for(
+    world: World, stranger: Client, word: str, outcome: str, state: str
+) -> None:
+    grade = make_grade(world.published, word=word, outcome=outcome)
+    html = page(stranger, url_of(world.published)).partition('id="verification"')[2]
+    assert f'class="state state--{state}"' in html.partition("</span>")[0]
+    low, high = (grade.shapes[0][name] for name in ("p5_ms", "p95_ms"))
+    assert f"{significant(low)}–{significant(high)}" in html, "no time without its interval"
+    make_grade(world.published, shapes=[{"shape": {"M": 1}, "ms": 0.5, "published_ms": 0.5, "ratio": 1.0}])
+    assert "not kept" in page(stranger, url_of(world.published))
 
 
 def test_a_board_counts_what_was_measured_again(world: World, stranger: Client) -> None:
