@@ -1,6 +1,10 @@
 """Every command: one summary line, JSON on request, and errors that say what is accepted."""
 
 import json
+import os
+import subprocess
+import sys
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +15,7 @@ from django.core.management import CommandError, call_command
 from leaderboard.models import Assessment, Audit, Decision, Rejection, Release, Run, Waiver
 from tests.database import load_run
 from tests.factories import write_archive
+from tests.service.support import ROOT, free_port, wait_for
 
 Make = Callable[..., Run]
 WHY = ("--as", "ada", "--reason", "Read it.")
@@ -163,6 +168,28 @@ def test_the_demo_loads_its_archive_twice_and_publishes(
     second = run("demo", "leaderboard/demo", "--no-serve")
     assert "0 runs new" in second
     assert "nothing changed since release 1" in second
+
+
+def test_the_demo_on_another_port_names_that_port(tmp_path: Path) -> None:
+    port = free_port()
+    environment = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "PROOFLINE_URL")}
+    command = [sys.executable, "manage.py", "demo", "leaderboard/demo", "--port", str(port)]
+    served = subprocess.Popen(command, cwd=ROOT, env=environment | {"PROOFLINE_VAR_DIR": str(tmp_path)})
+    address = f"http://127.0.0.1:{port}/"
+
+    def read_home() -> str:
+        try:
+            with urllib.request.urlopen(address, timeout=10) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
+
+    try:
+        html = wait_for(read_home, 90, "the demo")
+    finally:
+        served.kill()
+        served.wait()
+    assert f'<link rel="canonical" href="{address}">' in html and ":8000" not in html
 
 
 def test_the_demo_archive_reads_without_a_repair(db: None, run: Callable[..., str]) -> None:
