@@ -69,7 +69,7 @@ BASELINE_GPU = Effort(1, 0, 20, 30, 3, 3, 10, 0, (3, 4), 3, 1, False, unheld=4, 
 
 # What a shape beside the listed ones gets: its answers, on few contents of each kind, and no clock.
 NEIGHBOUR_CALLS, NEIGHBOUR_SECONDS = 40, 60.0
-NEIGHBOUR = Effort(2, 2, 0, 0, 2, 0, 0, 2, (1, 2), 2, 1, False, seconds=10.0)
+NEIGHBOUR = Effort(2, 2, 0, 0, 2, 0, 0, 2, (1, 2), 2, 1, False)
 
 
 def effort_of(tier: str, device: str) -> Effort:
