@@ -90,7 +90,8 @@ DEBUG = _flag("PROOFLINE_DEBUG", False)
 SECRET_KEY = _secret_key()
 ALLOWED_HOSTS = _list("PROOFLINE_HOSTS", "localhost,127.0.0.1,[::1]")
 CSRF_TRUSTED_ORIGINS = _list("PROOFLINE_ORIGINS", "")
-SITE_URL = _text("PROOFLINE_URL", "http://127.0.0.1:8000").rstrip("/")
+DEFAULT_URL = "http://127.0.0.1:8000"
+SITE_URL = _text("PROOFLINE_URL", DEFAULT_URL).rstrip("/")
 IS_HTTPS = SITE_URL.startswith("https://")
 
 INSTALLED_APPS = [

@@ -99,7 +99,8 @@ def _demo_user() -> str:
 
 def _serve(port: int) -> None:
     """Replace this process by the server, so that Ctrl-C reaches it and nothing is left behind."""
-    os.environ.setdefault("PROOFLINE_URL", f"http://127.0.0.1:{port}")
+    if settings.SITE_URL == settings.DEFAULT_URL:
+        os.putenv("PROOFLINE_URL", f"http://127.0.0.1:{port}")
     command = [
         sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port),
         "--workers", "1", "--blocking-threads", "4", "--log-level", "warning", "leaderboard.wsgi:application",
