@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from grading.evidence import Call, DeviceSample, PassEvidence, ShapeEvidence, read_evidence
-from grading.verdict import EXIT_CODES, is_plainly_wrong, judge
+from grading.verdict import EXIT_CODES, has_integrity_lead, is_plainly_wrong, judge
 from grading.verdict_timing import (
     find_split,
     judge_agreement,
@@ -158,6 +158,13 @@ def test_a_second_pass_has_nothing_to_confirm_where_a_tenth_of_the_answers_is_wr
 
     assert [is_plainly_wrong(taken(wrong)) for wrong in (0, 2, 3, 20)] == [False, False, True, True]
     assert judge(make_evidence(taken(3))).word == "incorrect"
+
+
+def test_a_gpus_own_slack_decides_whether_a_second_pass_confirms():
+    late = make_shape(*[make_call(n, snap_ns=1135 * US) for n in range(20)])
+    assert has_integrity_lead(make_pass(1, late), "cuda:0")
+    assert not has_integrity_lead(make_pass(1, late), "cpu")
+    assert not has_integrity_lead(make_pass(1, make_shape()), "cuda:0")
 
 
 def test_t1_counts_only_when_both_passes_agree():
