@@ -8,6 +8,7 @@ import pytest
 from django.core import mail
 from django.utils import timezone
 
+from grading.cpushapes import shapes_for
 from grading.evidence import CodeLook, DeviceSample
 from leaderboard import jobs, publishing, selection, verdicts
 from leaderboard.boards import verifications as views
@@ -16,7 +17,9 @@ from leaderboard.publishing import Act
 from leaderboard.recompute import recompute_all
 from leaderboard.service import hosts, policies
 from leaderboard.service.minutes import Account
+from leaderboard.service.parcels import problem_of
 from tests.database import load_run, make_user
+from tests.service.quickgrade import make_pass
 from tests.service.worker import PROBLEM, Worker
 
 pytestmark = pytest.mark.django_db
@@ -85,6 +88,14 @@ def test_a_first_bad_grade_is_a_note_and_the_second_withholds(worker: Worker, pu
     assert not is_in_next_release(published)
     assert not selection.is_showable(load_run(published.run_id), timezone.now())
     assert not GradeJob.objects.filter(state="requested", reason="confirm").exists()
+
+
+def test_a_second_grade_of_one_pass_withholds_what_is_plainly_wrong(worker: Worker, published: Run) -> None:
+    """Where more than a tenth of the answers is wrong, a full grade ends after its first pass."""
+    grade(worker, published, is_wrong=True)
+    wrong = make_pass(1, shapes_for(problem_of(GradeJob.objects.latest("pk")), "cuda"), ms=1.0, is_wrong=True)
+    assert grade(worker, published, tier="full", reason="confirm", passes=[wrong]) == "incorrect"
+    assert codes(published) == {"verification.failed"}
 
 
 def test_a_suspicion_warns_until_a_clean_grade_and_withholds_nothing(worker: Worker, published: Run) -> None:
