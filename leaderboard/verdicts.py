@@ -45,7 +45,7 @@ def _seen(rows: list[Verification], index: int) -> Seen:
         score=exact(row.score) if row.score is not None else None,
         problem_version=row.problem_version,
         solution_digest=row.solution_digest or None,
-        reason=_suspicion(row) if is_suspicious else _reason(row),
+        reason=_rules(row, (_SUSPICIOUS,)) if is_suspicious else _reason(row),
         is_confirmed=outcome != "failed" or _agrees(rows, index),
         is_suspicious=is_suspicious,
     )
@@ -65,13 +65,13 @@ def _reason(row: Verification) -> str | None:
     """Return what failed, with the rules that say so; never how they found out."""
     if row.outcome != "failed":
         return None
-    rules = sorted({item["rule"] for item in row.fired if item["word"] in _FAILED})
-    return f"{_SENTENCES.get(row.word, row.word)} ({', '.join(rules)})" if rules else _SENTENCES.get(row.word, row.word)
+    said, rules = _SENTENCES.get(row.word, row.word), _rules(row, _FAILED)
+    return f"{said} ({rules})" if rules else said
 
 
-def _suspicion(row: Verification) -> str:
-    """Return the rules that ask for an audit; never how they found out."""
-    return ", ".join(sorted({item["rule"] for item in row.fired if item["word"] == _SUSPICIOUS}))
+def _rules(row: Verification, words: Collection[str]) -> str:
+    """Return the rules that fired with one of the words; never how they found out."""
+    return ", ".join(sorted({item["rule"] for item in row.fired if item["word"] in words}))
 
 
 def digest_of(seen: tuple[Seen, ...]) -> str:

@@ -16,19 +16,21 @@ def _latest(context: Context) -> Verification | None:
 
     A failure that two grades agree on outlives one that passes: a race loses its luck only now and then.
     """
-    own = next((entry.digest for entry in context.record.files if entry.role == "solution"), None)
-    fresh = [item for item in context.verifications if not _is_stale(item, own, context.problem.version)]
-    said = [item for item in fresh if item.outcome != "inconclusive"]
+    said = [item for item in _fresh(context) if item.outcome != "inconclusive"]
     failures = [place for place, item in enumerate(said) if item.outcome == "failed" and item.is_confirmed]
     if failures and len(said) - 1 - failures[-1] < _PASSES_TO_LIFT:
         return said[failures[-1]]
     return said[-1] if said else None
 
 
-def _is_stale(item: Verification, own: str | None, version: str) -> bool:
-    return (item.solution_digest is not None and item.solution_digest != own) or (
-        item.problem_version is not None and item.problem_version != version
-    )
+def _fresh(context: Context) -> list[Verification]:
+    """Return the grades of this very source and this version of the problem, oldest first."""
+    own = next((entry.digest for entry in context.record.files if entry.role == "solution"), None)
+    return [
+        item
+        for item in context.verifications
+        if item.solution_digest in (None, own) and item.problem_version in (None, context.problem.version)
+    ]
 
 
 @rule("verification.failed", "Our own grade found the source incorrect", "block", is_waivable=False)
@@ -62,9 +64,7 @@ def check_needs_audit(context: Context) -> Iterator[Statement]:
     Example: two clusters of times, or a forbidden operation in the census. It withholds nothing; an audit, a waiver or
     a later clean grade closes it. The rules that fired are named, never how they found out.
     """
-    own = next((entry.digest for entry in context.record.files if entry.role == "solution"), None)
-    fresh = [item for item in context.verifications if not _is_stale(item, own, context.problem.version)]
-    said = [item for item in fresh if item.outcome != "inconclusive" or item.is_suspicious]
+    said = [item for item in _fresh(context) if item.outcome != "inconclusive" or item.is_suspicious]
     if said and said[-1].is_suspicious:
         yield Statement(f"Our own grade asks for an audit: {said[-1].reason or 'no reason recorded'}.")
 
@@ -94,6 +94,5 @@ def check_stale(context: Context) -> Iterator[Statement]:
 
     Example: the problem's tolerance was tightened after the grade. It neither confirms nor refutes this result.
     """
-    own = next((entry.digest for entry in context.record.files if entry.role == "solution"), None)
-    if context.verifications and all(_is_stale(item, own, context.problem.version) for item in context.verifications):
+    if context.verifications and not _fresh(context):
         yield Statement("Our own grades are of another source or of another version of the problem; grade it again.")

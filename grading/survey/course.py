@@ -28,7 +28,7 @@ from grading.survey.items import (
 from grading.survey.work import Named, Runner, Work
 from grading.warden.grade import Tier
 from grading.warden.oraclehost import OracleHost
-from grading.warden.process import GPU_LIMITS, LIMITS
+from grading.warden.process import limits_on
 
 SEEDS, DRAWS = 1000, 3
 
@@ -81,7 +81,7 @@ def survey_grades(options: Options) -> tuple[int, str]:
     items = [_item(solution, attempt, options.tier) for attempt in attempts for solution in chosen]
     book, known = options.open_book("grades"), {solution.key: solution for solution in chosen}
     # The references lie in the package, which every oracle sees.
-    with OracleHost(options.device, [], LIMITS if options.device == "cpu" else GPU_LIMITS) as host:
+    with OracleHost(options.device, [], limits_on(options.device)) as host:
         grader = grades.Grader(known, gpu, options.device, options.tier, options.out, host)
         left = options.survey(book, options.each).run(items, grader.measure)
     return left, grades.table(book)

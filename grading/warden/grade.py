@@ -25,7 +25,7 @@ from grading.warden.neighbourpass import run_neighbours
 from grading.warden.onepass import DEADLINES, Job, Pass, is_fault_of_memory
 from grading.warden.oraclehost import OracleHost
 from grading.warden.plan import BASELINE, BASELINE_GPU, NEIGHBOUR_CALLS, NEIGHBOUR_SECONDS, Effort, effort_of
-from grading.warden.process import GPU_LIMITS, LIMITS, Limits
+from grading.warden.process import LIMITS, Limits, limits_on
 from grading.warden.talk import Deadlines
 from grading.yardstick import yardstick
 
@@ -212,7 +212,7 @@ def _floors(request: Request) -> tuple[float | None, ...]:
 
 
 def _limits(request: Request) -> Limits:
-    return request.limits if request.device == "cpu" or request.limits != LIMITS else GPU_LIMITS
+    return limits_on(request.device) if request.limits == LIMITS else request.limits
 
 
 def _varied(job: Job, number: int) -> Job:

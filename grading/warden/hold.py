@@ -14,6 +14,11 @@ LEAST_US, MOST_US = 300, 1500
 _TIMES = 2.5
 
 
+def usual(values: Sequence[float]) -> float:
+    """Return the usual one of a shape's first calls: the slowest compiles, of the rest half are no slower."""
+    return statistics.median_low(sorted(values)[: max(1, len(values) - 1)])
+
+
 def hold_us(warmups: Sequence[Call], idle_ns: Sequence[int]) -> int:
     """Return the microseconds for which a shape's calls are held, from warm-up calls that were not.
 
@@ -22,6 +27,5 @@ def hold_us(warmups: Sequence[Call], idle_ns: Sequence[int]) -> int:
     answered = [call.done_ns for call in warmups if call.fault is None]
     if not answered or not idle_ns:
         return LEAST_US
-    # The first calls compile; of the rest, half are no slower than usual.
-    usual = statistics.median_low(sorted(answered)[: max(1, len(answered) - 1)]) - statistics.median(idle_ns)
-    return round(min(max(_TIMES * usual / 1000, LEAST_US), MOST_US))
+    took_ns = usual(answered) - statistics.median(idle_ns)
+    return round(min(max(_TIMES * took_ns / 1000, LEAST_US), MOST_US))

@@ -7,7 +7,6 @@ import os
 import random
 import secrets
 import signal
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ from grading.problem import Shape
 from grading.warden.claims import as_lines, census_rows, record_call
 from grading.warden.cores import keep_to
 from grading.warden.gpustate import Sampler
-from grading.warden.hold import LEAST_US, hold_us
+from grading.warden.hold import LEAST_US, hold_us, usual
 from grading.warden.mappedcode import CodeWatch
 from grading.warden.oraclehost import OracleHost
 from grading.warden.plan import Cost, Effort, Step, fit, plan_battery, plan_warmup
@@ -293,10 +292,8 @@ class Pass:
         self._hold_us = hold_us(self.calls, [noop.done_ns - noop.held_ns for noop in self._noops[index]])
 
     def _cost(self) -> Cost:
-        """Return the usual cost of a call, the slowest left out: the first ones compile."""
-        kept = max(1, len(self._costs) - 1)
-        oracle, call = (sorted(getattr(cost, name) for cost in self._costs)[:kept] for name in ("oracle", "call"))
-        return Cost(statistics.median_low(oracle), statistics.median_low(call))
+        """Return the usual cost of a warm-up call."""
+        return Cost(usual([cost.oracle for cost in self._costs]), usual([cost.call for cost in self._costs]))
 
     def _take_step(self, talk: Talk, step: Step, index: int) -> None:
         if step.kind == "weights":

@@ -41,6 +41,11 @@ LIMITS = Limits()
 GPU_LIMITS = Limits(processes=1024, memory_bytes=96 << 30, address_bytes=0, scratch_bytes=8 << 30)
 
 
+def limits_on(device: str) -> Limits:
+    """Return what a program may use on a device where nobody asked for something else."""
+    return LIMITS if device == "cpu" else GPU_LIMITS
+
+
 @dataclass(frozen=True)
 class Program:
     """A Python program for the jail.

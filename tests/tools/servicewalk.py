@@ -34,6 +34,7 @@ while True:
     if device.startswith("cuda"):
         torch.cuda.synchronize()
 """
+_OPEN = "state IN ('requested', 'queued', 'leased', 'running')"
 _RUNS = """
 SELECT r.deck_id, r.gpu_id, r.run_id FROM leaderboard_run r JOIN leaderboard_publication u ON u.run_id = r.id
 ORDER BY r.problem_id, r.run_id
@@ -109,8 +110,7 @@ class Walk:
     def wait_for_jobs(self, numbers: list[int], seconds: float) -> None:
         """Wait until no job of these still waits or runs."""
         marks = ",".join(map(str, numbers))
-        open_ = f"id IN ({marks}) AND state IN ('requested', 'queued', 'leased', 'running')"
-        wait_for(lambda: not self.site.count("gradejob", open_), seconds, "the grades")
+        wait_for(lambda: not self.site.count("gradejob", f"id IN ({marks}) AND {_OPEN}"), seconds, "the grades")
 
     def grade(self) -> None:
         """Grade every chosen run once, and look at its page and its board as a reader does."""
@@ -139,9 +139,8 @@ class Walk:
         runs, wanted = self.chosen(self.options.queued), self.options.queue
         numbers: list[int] = []
         while len(numbers) < wanted:
-            is_open = "state IN ('requested', 'queued', 'leased', 'running')"
             taken = (
-                f"SELECT r.run_id FROM leaderboard_gradejob j JOIN leaderboard_run r ON r.id = j.run_id WHERE {is_open}"
+                f"SELECT r.run_id FROM leaderboard_gradejob j JOIN leaderboard_run r ON r.id = j.run_id WHERE {_OPEN}"
             )
             waiting = {row[0] for row in self.site.rows(taken)}
             free = [run for run in runs if run.rpartition("/")[2] not in waiting]

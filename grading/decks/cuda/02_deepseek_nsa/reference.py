@@ -186,13 +186,13 @@ def close_choices(query: Tensor, k: Tensor, means: Tensor, taken: Tensor) -> tup
 
     means, taken  (blocks,) of this query; the closest to the border come first, a few of each at most
     """
+    if bool(taken.all()):
+        return [], []
     padded = torch.nn.functional.pad(k.float(), (0, 0, 0, -len(k) % BLOCK)).unflatten(0, (-1, BLOCK))
     sizes = padded.sum(1).norm(dim=-1) / BLOCK
     # The last block holds the keys up to the query only.
     sizes[-1] *= BLOCK / (len(k) - BLOCK * (len(sizes) - 1))
     spread = CLOSE * float(query.float().norm()) * sizes / k.shape[-1] + CLOSE_ITSELF * means.abs()
-    if bool(taken.all()):
-        return [], []
     inside = taken & (means - spread < (means + spread)[~taken].max())
     outside = ~taken & (means + spread > (means - spread)[taken].min())
     nearest = means.sort().indices.tolist()
