@@ -195,7 +195,7 @@ def _jail_spec(program: Program, passed: Sequence[int]) -> dict[str, Any]:
     limits = program.limits
     return {
         "command": [sys.executable, "-I", "-B", "-u", "-c", line],
-        "environment": _environment(program),
+        "environment": environment_of(program),
         "binds": binds,
         "empty": [program.bundle_at] if program.bundle_at else [],
         "files": {"/etc/passwd": _USERS.format(uid=program.uid), "/etc/group": f"grader:x:{program.uid}:\n"},
@@ -219,7 +219,7 @@ def _is_library(path: Path) -> bool:
     return path.is_dir() and (path.is_relative_to(sys.prefix) or not path.is_relative_to(ROOT))
 
 
-def _environment(program: Program) -> dict[str, str]:
+def environment_of(program: Program) -> dict[str, str]:
     """Return the allow-list: the same for every phase, and nothing of the grader's own environment but tool paths."""
     fixed = {
         # The interpreter's own folder comes first: that is where a virtual environment keeps ninja.
@@ -237,7 +237,8 @@ def _environment(program: Program) -> dict[str, str]:
     if program.device == "cpu":
         return fixed | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"} | dict(program.environment)
     kept = {name: os.environ[name] for name in ("CUDA_HOME", "LD_LIBRARY_PATH") if name in os.environ}
-    return fixed | kept | dict(program.environment)
+    # The driver's own numbers, as NVML and the lock count: by speed, CUDA's default, cuda:1 may be another card.
+    return fixed | kept | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} | dict(program.environment)
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:
