@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from grading.card import find_card, name_inside
 from grading.hardware import Gpu, identify, peaks_digest
 from grading.problem import Problem
 from grading.record import model_slug
@@ -122,7 +123,8 @@ class Recording:
         for name, text in texts.items():
             (self.workspace / name).write_text(text, encoding="utf-8")
         exempt = may_use_forbidden(self.entrant.harness, self.entrant.solution)
-        job = msgspec.structs.replace(self.job, forbidden_text=[] if exempt else self.job.forbidden_text)
+        forbidden = [] if exempt else self.job.forbidden_text
+        job = msgspec.structs.replace(self.job, forbidden_text=forbidden, device=name_inside(self.job.device))
         (self.workspace / "job.json").write_bytes(msgspec.json.encode(job))
         self.check = self._run_child("check", self.limits.check_seconds, texts)
 
@@ -156,6 +158,8 @@ class Recording:
         command = [sys.executable, "-m", "grading.runner.child", phase, "job.json", out.name]
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
+        card = find_card(self.job.device)
+        environment |= card.environment if card else {}
         started = time.monotonic()
         with log.open("wb") as stream:
             exit_code = _wait(command, self.workspace, environment, stream, limit_seconds)

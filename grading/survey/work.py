@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from grading.card import find_card, name_inside
 from grading.cpushapes import shapes_for
 from grading.problem import Shape, load_problem
 from grading.runner.recording import ROOT
@@ -75,7 +76,8 @@ class Runner:
         """
         with TemporaryDirectory(prefix="survey-") as folder:
             job, out, log = (Path(folder) / name for name in ("work.json", "result.json", "log"))
-            job.write_bytes(msgspec.json.encode(work))
+            inside = msgspec.structs.replace(work, device=name_inside(work.device))
+            job.write_bytes(msgspec.json.encode(inside))
             with log.open("wb") as stream:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "grading.survey.child", str(job), str(out)],
@@ -99,9 +101,10 @@ class Runner:
 
 
 def _environment(device: str) -> dict[str, str]:
-    """Return the child's environment: kernels in Triton are interpreted on a processor, as in the grader's jail."""
+    """Return the child's environment, as in the grader's jail: one GPU, or kernels in Triton interpreted."""
     own = {"PYTHONDONTWRITEBYTECODE": "1"}
-    return os.environ | own | ({"TRITON_INTERPRET": "1"} if device == "cpu" else {})
+    card = find_card(device)
+    return os.environ | own | (card.environment if card else {"TRITON_INTERPRET": "1"})
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

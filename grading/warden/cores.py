@@ -3,13 +3,15 @@
 On a host with eight cores or more that grades on a GPU the warden has one core, the oracle another, and the worker the
 others, so that compilers it starts still run side by side. Two threads of one physical core slow each other down, and a
 virtual machine does not always say which they are: neighbours in number are never given to two processes. On fewer
-cores, and on ``cpu``, nobody is pinned.
+cores, and on ``cpu``, nobody is pinned. Several GPUs share a host's cores out evenly: grades of two cards never meet.
 """
 
 import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from grading.card import find_card
 
 _LEAST = 8
 
@@ -30,8 +32,11 @@ class Cores:
 
 def split_cores(device: str) -> Cores:
     """Return who keeps to which of the cores that this process may use."""
-    free = sorted(os.sched_getaffinity(0))
-    if device == "cpu" or len(free) < _LEAST:
+    free, card = sorted(os.sched_getaffinity(0)), find_card(device)
+    if card is None:
+        return Cores()
+    free = free[card.index * len(free) // card.count : (card.index + 1) * len(free) // card.count]
+    if len(free) < _LEAST:
         return Cores()
     return Cores(tuple(free[-2:]), tuple(free[-4:-2]), tuple(free[:-4]))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from grading.card import name_inside
 from grading.evidence import Call, CodeLook, DeviceSample, PassEvidence, ShapeEvidence
 from grading.oracle.gates import Gate
 from grading.problem import Shape
@@ -178,7 +179,7 @@ class Pass:
             Program(
                 name="worker",
                 entry="grading.worker.main",
-                arguments=(host.page, job.device, host.pause_seconds),
+                arguments=(host.page, name_inside(job.device), host.pause_seconds),
                 uid=_FIRST_UID + os.getpid() % _UIDS,
                 shown=[_GRADING / "__init__.py", _GRADING / "worker", *([job.adapter] if job.adapter else [])],
                 bundle_at=f"/job-{secrets.token_hex(4)}",

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from grading.card import name_inside
 from grading.warden.cores import Cores, split_cores
 from grading.warden.process import LIMITS, ROOT, Child, Limits, Program
 from grading.worker.doorbell import Doorbell, make_page
@@ -43,7 +44,7 @@ class OracleHost:
         """Start a fresh process with fresh pages; an earlier one must have been closed."""
         pages = [make_page() for _ in range(2)]
         shown = [ROOT / "grading", *(path for path in self.shown if not path.is_relative_to(ROOT / "grading"))]
-        arguments = (*pages, self.device, self.pause_seconds)
+        arguments = (*pages, name_inside(self.device), self.pause_seconds)
         program = Program(
             "oracle",
             "grading.oracle.main",

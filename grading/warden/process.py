@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+from grading.card import find_card
 from grading.warden.jail import GROUP_PREFIX, GROUPS
 from grading.worker.protocol import MAX_FRAME_BYTES, Channel
 
@@ -201,7 +202,7 @@ def _jail_spec(program: Program, passed: Sequence[int]) -> dict[str, Any]:
         "files": {"/etc/passwd": _USERS.format(uid=program.uid), "/etc/group": f"grader:x:{program.uid}:\n"},
         "bundle_at": program.bundle_at,
         "bundle": {name: data.hex() for name, data in program.bundle.items()},
-        "devices": _gpu_devices() if is_gpu else [],
+        "devices": _gpu_files(program.device),
         "descriptors": list(passed),
         "uid": program.uid,
         "cores": list(program.cores),
@@ -237,8 +238,8 @@ def environment_of(program: Program) -> dict[str, str]:
     if program.device == "cpu":
         return fixed | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"} | dict(program.environment)
     kept = {name: os.environ[name] for name in ("CUDA_HOME", "LD_LIBRARY_PATH") if name in os.environ}
-    # The driver's own numbers, as NVML and the lock count: by speed, CUDA's default, cuda:1 may be another card.
-    return fixed | kept | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} | dict(program.environment)
+    card = find_card(program.device)
+    return fixed | kept | (card.environment if card else {}) | dict(program.environment)
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:
@@ -251,8 +252,11 @@ def _outermost(paths: Sequence[str]) -> list[str]:
     return chosen
 
 
-def _gpu_devices() -> list[str]:
-    return sorted(name for name in os.listdir("/dev") if name.startswith("nvidia") and not Path("/dev", name).is_dir())
+def _gpu_files(device: str) -> list[str]:
+    """Return the device files of one card; none for a processor."""
+    card = find_card(device)
+    names = [name for name in os.listdir("/dev") if name.startswith("nvidia") and not Path("/dev", name).is_dir()]
+    return card.device_files(names) if card else []
 
 
 def _memory_file(data: bytes) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from grading.warden.jail import choose_stage
 from grading.warden.onepass import Pass
 from grading.warden.oraclehost import OracleHost
 from grading.warden.process import Program, environment_of
+from tests.grader.cards import DRIVER_OF_TWO
 from tests.grader.support import HERE, grade_source, make_request
 from tests.grader.test_robustness import descendants
 
@@ -102,12 +104,13 @@ def test_it_holds_nothing_that_compares_or_judges(found: dict) -> None:
     assert found["decks"] == "['__init__.py', 'worker']"
 
 
-def test_a_gpu_has_the_drivers_number_in_the_jail_whatever_the_host_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jail_shows_its_own_card_whatever_the_host_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lock, clocks and foreign processes go by the driver's numbers; CUDA's own default counts by speed."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    monkeypatch.setitem(sys.modules, "pynvml", DRIVER_OF_TWO)
     found = environment_of(Program("worker", "grading.worker.main", (), 61000, [], device="cuda:1"))
-    assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" and "CUDA_VISIBLE_DEVICES" not in found
+    assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" and found["CUDA_VISIBLE_DEVICES"] == "GPU-b"
 
 
 def test_its_environment_is_an_allow_list(found: dict) -> None:
