@@ -19,7 +19,7 @@ from grading.evidence import Call, ShapeEvidence
 US = 1000.0
 OUTSIDE_SLACK_NS = 60 * US
 OUTSIDE_SLACK_CPU_NS = 5000 * US
-SETTLE_SLACK_NS, SETTLE_SHARE = 30 * US, 0.25
+SETTLE_SLACK_NS, SETTLE_SHARE, SETTLE_OF_CLAIM = 30 * US, 0.25, 0.05
 OUTSIDE_FAIL, OUTSIDE_AUDIT = 1.5, 1.25
 SPREAD, CLUSTER_GAP, CLUSTER_SHARE = 1.25, 1.3, 0.1
 AGREES, AGREES_SLACK_MS, SLOWER = 1.05, 0.003, 1.15
@@ -152,13 +152,15 @@ def judge_outside(
 def judge_settle(timed: Sequence[Call], shape: ShapeEvidence) -> Iterator[TimingRule]:
     """T8: work that outlives ``done`` shows as a longer wait for the oracle's copy.
 
-    An audit, not an accusation. Read on an H200: the copy costs 160 to 200 us, most of it the change of contexts, and
-    up to 64 us more after a call that moved much memory; hence the share.
+    An audit, not an accusation. Read on an H200: the copy costs 160 to 200 us, most of it the change of contexts, up to
+    64 us more after a call that moved much memory, hence the share, and up to 140 us more after calls of 13 to 25 ms,
+    hence that of the claim. T1 sees the same wait as time, with a wider slack.
     """
     waits = statistics.median(call.snap_ns - call.done_ns for call in timed)
     pairs = zip(shape.noop_snap_ns, shape.noop_done_ns, strict=True)
     plain = statistics.median(snap - done for snap, done in pairs)
-    if waits - plain > SETTLE_SLACK_NS + SETTLE_SHARE * plain:
+    claim = statistics.median(call.claim_ns for call in timed)
+    if waits - plain > SETTLE_SLACK_NS + SETTLE_SHARE * plain + SETTLE_OF_CLAIM * claim:
         excess = (waits - plain) / US
         yield TimingRule("T8.settle", "needs_audit", f"the answer settled {excess:.0f} us later than with a no-op")
 

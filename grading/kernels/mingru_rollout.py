@@ -31,6 +31,14 @@ def sigmoid(x):
 
 
 @triton.jit
+def tanh(x):
+    """By exp, whose error of 3e-7 is too much where the result is small; there by its series, to 5e-8 of the result."""
+    square = x * x
+    series = x * (1.0 + square * (-1 / 3 + square * (2 / 15 + square * (-17 / 315 + square * (62 / 2835)))))
+    return tl.where(square < 0.09, series, 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0))
+
+
+@triton.jit
 def meet(counter, round_number):
     """Wait until every program has come here as often."""
     tl.debug_barrier()
@@ -133,7 +141,7 @@ def think(
             before = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
             if not FRESH:
                 before = tl.load(old + state_at, mask=inside, other=0.0)
-            out = before + sigmoid(zg) * (1.0 - 2.0 / (tl.exp(2.0 * zh) + 1.0) - before)
+            out = before + sigmoid(zg) * (tanh(zh) - before)
             tl.store(new + state_at, out, mask=inside)
             x = tl.load(in_high + at).to(tl.float32) + tl.load(in_low + at).to(tl.float32)
             share = sigmoid(zp)

@@ -66,9 +66,9 @@ class Source:
                 state, inputs, rng
             )
             return Content(made[1], made[0], is_exact=True)
-        if kind == "camouflage" and hasattr(self.reference, "camouflaged_cases"):
-            return Content(_named(self.reference.camouflaged_cases(inputs, rng), name))
         with quiet_seeds(self.secret.seed(label + "/case")), torch.device(self.device):
+            if kind == "camouflage" and hasattr(self.reference, "camouflaged_cases"):
+                return Content(_named(self.reference.camouflaged_cases(inputs, rng), name))
             case = _named(self.reference.structural_cases([tensor.clone() for tensor in inputs], rng), name)
         return Content(case if kind == "structural" else _hide_rows(inputs, case, rng), kind=kind)
 
@@ -129,6 +129,20 @@ def edit_one(inputs: "list[Tensor]", rng: random.Random, in_place: frozenset[int
 def state_of(model: Any) -> "dict[str, Tensor]":
     """Return a model's state by name, as a strict load sees it."""
     return dict(model.state_dict())
+
+
+@contextmanager
+def poked(model: Any, state: "Mapping[str, Tensor]") -> Iterator[None]:
+    """Put the state that a content asks for into a model; take it out again afterwards."""
+    own = state_of(model)
+    kept = {name: own[name].clone() for name in state}
+    try:
+        for name, value in state.items():
+            own[name].copy_(value)
+        yield
+    finally:
+        for name, value in kept.items():
+            own[name].copy_(value)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import torch
 
 from grading.oracle.arenas import OracleArena, as_bytes
 from grading.oracle.calibration import calibrate
-from grading.oracle.contents import Content, Source, case_names, edit_one, quiet_seeds, state_of
+from grading.oracle.contents import Content, Source, case_names, edit_one, poked, quiet_seeds, state_of
 from grading.oracle.exactcases import exact_forward_of
 from grading.oracle.gates import Compared, Gate, class_ratio, compare, gate_for, is_within
 from grading.oracle.loading import load_reference
@@ -206,28 +206,43 @@ class Oracle:
         content = slot.content
         assert content is not None
         hashed = hashlib.sha256(b"".join(_digest(copy) for copy in copies)).hexdigest()
-        pieces = self._pieces(content, slot, copies)
-        worst, bad, form = 0.0, 0, None
-        is_finite = True
+        pieces: list[tuple[Tensor, Tensor, Gate]] = []
+        form = None
         try:
-            for wanted, found, gate in pieces:
-                result = self._compare(wanted, found, gate, content)
-                bad += result.bad
-                is_finite &= result.ratio is not None
-                worst = max(worst, result.ratio or 0.0)
+            pieces = self._pieces(content, slot.expected, slot, copies)
+            result = self._judge(pieces, content)
+            if result.bad and (nearest := self._nearest(content, slot, copies)):
+                pieces = self._pieces(content, nearest, slot, copies)
+                result = self._judge(pieces, content)
             getattr(self._reference, "check_structure", _accept)(_as_answer(copies))
         except ValueError as error:
-            form, bad = str(error)[:300], max(bad, 1)
+            form, result = str(error)[:300], Compared(0.0, 1, is_equal=False)
         return {
-            "ratio": worst if is_finite else None,
-            "bad": bad,
+            "ratio": result.ratio,
+            "bad": result.bad,
             "form": form,
             "hash": hashed,
-            "is_within_deck": bad > 0 and form is None and self._is_within_deck(pieces),
+            "is_within_deck": result.bad > 0 and form is None and self._is_within_deck(pieces),
             "inputs_intact": self._inputs_intact(slot, content),
             "poison_left": self._poison_left(slot, copies, POISONS[number % 2]),
             "class_ratio": self._class_ratio(content, slot, copies),
         }
+
+    def _judge(self, pieces: "list[tuple[Tensor, Tensor, Gate]]", content: Content) -> Compared:
+        """Return how an answer stands as a whole. Raises ValueError for a part of another shape."""
+        results = [self._compare(wanted, found, gate, content) for wanted, found, gate in pieces]
+        ratios = [result.ratio for result in results]
+        worst = None if None in ratios else max((ratio or 0.0 for ratio in ratios), default=0.0)
+        return Compared(worst, sum(result.bad for result in results), all(result.is_equal for result in results))
+
+    def _nearest(self, content: Content, slot: _Slot, copies: "list[Tensor]") -> "list[Tensor] | None":
+        """Return the admissible answer nearest to a copied one, of a model where close decisions have several."""
+        model = self._need_source().model
+        if not hasattr(model, "nearest"):
+            return None
+        count = len(copies)
+        with torch.no_grad(), poked(model, content.state):
+            return [*model.nearest(content.inputs, slot.expected[:count], copies), *slot.expected[count:]]
 
     def _compare(self, wanted: "Tensor", found: "Tensor", gate: Gate, content: Content) -> Compared:
         if wanted.shape != found.shape:
@@ -238,18 +253,18 @@ class Oracle:
             return Compared(None if result.ratio is None else max(result.ratio, 2.0), unequal, is_equal=False)
         return result
 
-    def _pieces(self, content: Content, slot: _Slot, copies: "list[Tensor]") -> "list[tuple[Tensor, Tensor, Gate]]":
+    def _pieces(
+        self, content: Content, wanted: "list[Tensor]", slot: _Slot, copies: "list[Tensor]"
+    ) -> "list[tuple[Tensor, Tensor, Gate]]":
         """Return what is compared: the parts that the reference names, else every part, and state changed in place."""
         parts = len(copies)
-        pairs = list(zip(slot.expected[:parts], copies, strict=True))
+        pairs = list(zip(wanted[:parts], copies, strict=True))
         if hasattr(self._reference, "compared_parts"):
-            named = self._reference.compared_parts(
-                content.inputs, _as_answer(slot.expected[:parts]), _as_answer(copies)
-            )
-            pairs = [(wanted, found) for _, wanted, found in named]
+            named = self._reference.compared_parts(content.inputs, _as_answer(wanted[:parts]), _as_answer(copies))
+            pairs = [(ours, found) for _, ours, found in named]
         places = sorted(self._in_place)
-        pairs += [(slot.expected[parts + i], slot.arenas[place].tensor) for i, place in enumerate(places)]
-        return [(wanted, found, self._gate(wanted, content.kind)) for wanted, found in pairs]
+        pairs += [(wanted[parts + i], slot.arenas[place].tensor) for i, place in enumerate(places)]
+        return [(ours, found, self._gate(ours, content.kind)) for ours, found in pairs]
 
     def _gate(self, wanted: "Tensor", kind: str = "nominal") -> Gate:
         return gate_for(self._facts["problem"], str(wanted.dtype)[6:], kind, stored=self._gates)
@@ -311,13 +326,8 @@ class Oracle:
         """Return the reference's answer as parts, then the inputs that it changed in place."""
         model = self._need_source().model
         inputs = [tensor.clone() for tensor in content.inputs]
-        kept = {name: state_of(model)[name].clone() for name in content.state}
-        with torch.no_grad():
-            for name, value in content.state.items():
-                state_of(model)[name].copy_(value)
+        with torch.no_grad(), poked(model, content.state):
             answer = model(*inputs)
-            for name, value in kept.items():
-                state_of(model)[name].copy_(value)
         parts = list(answer) if isinstance(answer, tuple | list) else [answer]
         return [part.detach().clone() for part in parts] + [inputs[place] for place in sorted(self._in_place)]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from grading.oracle.arenas import as_bytes
-from grading.oracle.contents import Content, Source, case_names, quiet_seeds, state_of
+from grading.oracle.contents import Content, Source, case_names, poked, quiet_seeds
 from grading.oracle.gates import Compared, Gate, compare, gate_for, read_gates
 from grading.oracle.secret import Secret
 from grading.problem import Problem, Shape
@@ -114,16 +114,9 @@ class Bench:
         """
         import torch
 
-        state = state_of(model)
         inputs = [tensor.clone() for tensor in content.inputs]
-        kept = {name: state[name].clone() for name in content.state}
-        for name, value in content.state.items():
-            state[name].copy_(value)
-        try:
+        with poked(model, content.state):
             answer = model(*inputs)
-        finally:
-            for name, value in kept.items():
-                state[name].copy_(value)
         for place, (now, before) in enumerate(zip(inputs, content.inputs, strict=True)):
             if place not in self.in_place and not torch.equal(as_bytes(now), as_bytes(before)):
                 raise ValueError(f"input {place} was written to")
@@ -135,6 +128,9 @@ class Bench:
         count = len(wanted) - len(self.in_place)
         if [(t.shape, t.dtype) for t in wanted] != [(t.shape, t.dtype) for t in found]:
             raise ValueError(f"the answer's form is {_form(found)}; need {_form(wanted)}")
+        if hasattr(self.oracle, "nearest"):
+            with poked(self.oracle, content.state):
+                wanted = [*self.oracle.nearest(content.inputs, wanted[:count], found[:count]), *wanted[count:]]
         both = list(zip(wanted[:count], found[:count], strict=True))
         if hasattr(self.reference, "compared_parts"):
             answers = (part[0] if count == 1 else tuple(part[:count]) for part in (wanted, found))

@@ -1,6 +1,7 @@
 """One call under the profiler: which operations and kernels ran, and what share of the time each took.
 
-Never used for the score. On a processor the operations of torch are counted; on a GPU the kernels.
+Never used for the score. On a GPU an operation's time is that of the kernels which it launched itself: its host's part
+says nothing about a call. Both are then shares of one total, and a kernel of the solution's own has no operation.
 """
 
 from collections.abc import Callable
@@ -22,10 +23,11 @@ def take_census(call: Callable[[], object], device: str) -> list[dict[str, Any]]
     rows: list[dict[str, Any]] = []
     for event in recorded.key_averages():
         is_kernel = str(event.device_type).endswith("CUDA")
-        spent = event.self_device_time_total if is_kernel else event.self_cpu_time_total
+        spent = event.self_cpu_time_total if device == "cpu" else event.self_device_time_total
         row = {"name": event.key[:120], "kind": "kernel" if is_kernel else "op", "count": event.count, "time_us": spent}
         rows.append(row)
-    totals = {kind: sum(row["time_us"] for row in rows if row["kind"] == kind) or 1.0 for kind in ("op", "kernel")}
+    counted = "op" if device == "cpu" else "kernel"
+    total = sum(row["time_us"] for row in rows if row["kind"] == counted) or 1.0
     for row in rows:
-        row["share"] = round(row["time_us"] / totals[row["kind"]], 4)
+        row["share"] = round(row["time_us"] / total, 4)
     return sorted(rows, key=lambda row: -row["share"])[:_MOST]

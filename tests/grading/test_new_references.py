@@ -131,6 +131,42 @@ def test_any_hit_moves_every_generator_twice():
     assert torch.equal(away[3], rng)
 
 
+def other_moves(near: float, apart: float, seed: int):
+    """Return an answer, that of a model which rounds otherwise, and the admissible one that is nearest to the second.
+
+    near   how far the bias of one of the two best moves is above the other's
+    apart  by what share the second model's weights of one move differ
+    """
+    reference = load_bound("cuda/04_grid_mingru_sps", {"num_envs": 3000, "horizon": 6})
+    torch.manual_seed(seed)
+    model, other, inputs = reference.Model(6), reference.Model(6), reference.get_inputs()
+    with torch.no_grad():
+        model.b_a[2:] = 0.5
+        model.w_a[3] = model.w_a[2] * (1 + 0.01 * torch.randn(256))
+        model.b_a[3] += near
+        other.load_state_dict(model.state_dict())
+        other.w_a[2] *= 1 + apart * torch.randn(256)
+        other.b_a[3] -= 2 * near
+        expected, actual = list(model(*inputs)), list(other(*inputs))
+        return expected, actual, model.nearest(inputs, expected, actual)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_close_moves_may_go_either_way_in_every_game(seed: int):
+    """A million decisions a call meet some that rounding decides; what follows from each way is right."""
+    expected, actual, nearest = other_moves(0.0, 0.01, seed)
+    assert int((expected[4] != actual[4]).any(1).sum()) > 0, "no game went another way"
+    assert torch.equal(nearest[3], actual[3]) and torch.equal(nearest[4], actual[4])
+    expect_close(nearest[5], actual[5], 1e-3)
+    assert all(torch.equal(a, b) for a, b in zip(nearest[:3], expected[:3], strict=True))
+
+
+def test_a_clear_move_may_go_one_way_only():
+    expected, actual, nearest = other_moves(1e-3, 0.0, 1)
+    assert int((expected[4] != actual[4]).any(1).sum()) > 0
+    assert torch.equal(nearest[4], expected[4])
+
+
 def test_a_linear_layer_is_the_delta_rule_with_a_short_convolution():
     sizes = {"hidden": 128, "heads": 1, "kv_lora": 128, "qk_nope": 32, "qk_rope": 16, "v_head": 128}
     sizes |= {"n_experts": 8, "n_active": 2, "moe_inter": 128, "ctx": 9, "steps": 1}

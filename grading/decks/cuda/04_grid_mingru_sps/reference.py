@@ -24,6 +24,10 @@ MULTIPLIER, MASK = 6364136223846793005, (1 << 63) - 1
 STRUCTURAL_SHAPE = 0
 STRUCTURAL_TOLERANCE = (1e-3, 1e-3)
 UNSEEDED_WEIGHTS = True
+# Best and second logit this near, as a share of their root mean square: twice what the gate gives a right answer, and
+# far above what orders of summation differ by. A million decisions a call meet some of these.
+CLOSE = 1.2e-4
+_MOST_FORKS = 1 << 17
 LARGE_INPUTS = True
 
 
@@ -45,15 +49,23 @@ class Model(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.randn(sizes) * 0.02))
 
     def forward(self, obs: Tensor, state: Tensor, agent: Tensor, food: Tensor, rng: Tensor) -> tuple[Tensor, ...]:
-        answer = self.policy(obs, state)
-        memory = state.new_zeros(agent.shape[0], LAYERS, WIDTH)
+        return (*self.policy(obs, state), *self.play(agent, food, rng)[0])
+
+    def play(self, agent: Tensor, food: Tensor, rng: Tensor) -> tuple[tuple[Tensor, ...], list[Tensor]]:
+        """Return rewards, positions, last logits; then for each step whether any game met its food."""
+        memory = self.w_enc.new_zeros(agent.shape[0], LAYERS, WIDTH)
         rewards = torch.zeros(agent.shape[0], device=agent.device)
-        logits = rewards
+        logits, met = rewards, []
         for _ in range(self.horizon):
             logits, memory, _ = self.policy(observe(agent, food), memory)
-            agent, food, reward, rng = step(agent, food, logits.argmax(dim=1), rng)
-            rewards = rewards + reward
-        return (*answer, rewards, agent.long(), logits)
+            agent, food, hit, rng = step(agent, food, logits.argmax(dim=1), rng)
+            rewards = rewards + hit
+            met.append(hit.any())
+        return (rewards, agent.long(), logits), met
+
+    def nearest(self, inputs: list[Tensor], expected: list[Tensor], actual: list[Tensor]) -> list[Tensor]:
+        """Return the admissible answer nearest to an actual one: a close decision may go either way, game by game."""
+        return nearest_answer(self, inputs[2:], expected, actual)
 
     def policy(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits, new state and value."""
@@ -75,10 +87,17 @@ class SeededModel(Model):
         self.num_envs = num_envs
 
     def forward(self, obs: Tensor, state: Tensor, seed: Tensor) -> tuple[Tensor, ...]:
+        return super().forward(obs, state, *self.starts(seed))
+
+    def nearest(self, inputs: list[Tensor], expected: list[Tensor], actual: list[Tensor]) -> list[Tensor]:
+        """Return what `Model.nearest` does."""
+        return nearest_answer(self, self.starts(inputs[2]), expected, actual)
+
+    def starts(self, seed: Tensor) -> list[Tensor]:
+        """Return agents, foods and generators of a seed."""
         generator = torch.Generator().manual_seed(int(seed))
         start = torch.randint(SIDE, (2, self.num_envs, 2), generator=generator, device="cpu").float()
-        rng = torch.arange(self.num_envs, device=obs.device) + 10007 * seed
-        return super().forward(obs, state, *start.to(obs.device), rng)
+        return [*start.to(seed.device), torch.arange(self.num_envs, device=seed.device) + 10007 * seed]
 
 
 def observe(agent: Tensor, food: Tensor) -> Tensor:
@@ -86,16 +105,70 @@ def observe(agent: Tensor, food: Tensor) -> Tensor:
     return torch.cat(((food - agent) / SIDE, agent / (SIDE - 1)), dim=1)
 
 
-def step(agent: Tensor, food: Tensor, action: Tensor, rng: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return agents, foods, rewards and generators after one move; any hit advances every generator twice."""
+def step(
+    agent: Tensor, food: Tensor, action: Tensor, rng: Tensor, is_met: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return agents, foods, rewards and generators after one move; any hit advances every generator twice.
+
+    is_met  whether a game that is not among these met its food; None = all games are here
+    """
     moves = torch.tensor([[0, -1], [0, 1], [-1, 0], [1, 0]], dtype=agent.dtype, device=agent.device)
     agent = (agent + moves[action]).clamp(0, SIDE - 1)
     hit = (agent == food).all(dim=1)
-    if bool(hit.any()):
-        x = advance(rng)
-        rng = advance(x)
-        food = torch.where(hit[:, None], torch.stack((x % SIDE, rng % SIDE), dim=1).to(food.dtype), food)
-    return agent, food, hit.float(), rng
+    first = advance(rng)
+    second = advance(first)
+    drawn = torch.stack((first % SIDE, second % SIDE), dim=1).to(food.dtype)
+    food = torch.where(hit[:, None], drawn, food)
+    return agent, food, hit.float(), torch.where(hit.any() if is_met is None else hit | is_met, second, rng)
+
+
+def nearest_answer(model: Model, starts: list[Tensor], expected: list[Tensor], actual: list[Tensor]) -> list[Tensor]:
+    """Return the expected answer with each game that ended otherwise at the nearest of its admissible ends."""
+    wanted, found = expected[3:], actual[3:]
+    size = wanted[2].square().mean().sqrt()
+    other = (wanted[0] != found[0]) | (wanted[1] != found[1]).any(1)
+    other |= ~((wanted[2] - found[2]).abs() <= CLOSE * size).all(1)
+    games = other.nonzero()[:, 0]
+    if not len(games):
+        return expected
+    met = model.play(*starts)[1]
+    game, *ends = follow(model, [start[games] for start in starts], met)
+    seen = [part[games][game] for part in found]
+    apart = (ends[0] != seen[0]).float() + (ends[1] != seen[1]).any(1) + (ends[2] - seen[2]).abs().amax(1)
+    apart = apart.nan_to_num(torch.inf)
+    least = torch.full(games.shape, torch.inf, device=apart.device).scatter_reduce(0, game, apart, "amin")
+    chosen = (apart == least[game]).nonzero()[:, 0]
+    answer = [part.clone() for part in wanted]
+    for part, end in zip(answer, ends, strict=True):
+        part[games[game[chosen]]] = end[chosen]
+    return [*expected[:3], *answer]
+
+
+def follow(model: Model, starts: list[Tensor], met: list[Tensor]) -> tuple[Tensor, ...]:
+    """Play some games, both ways where the best two logits are close.
+
+    met  by step, whether any game of all met its food
+    Returns for each end the number of its game among these, the reward, the position and the last logits.
+    """
+    agent, food, rng = starts
+    game = torch.arange(len(agent), device=agent.device)
+    memory = model.w_enc.new_zeros(len(agent), LAYERS, WIDTH)
+    rewards = agent.new_zeros(len(agent))
+    logits = rewards
+    for is_met in met:
+        logits, memory, _ = model.policy(observe(agent, food), memory)
+        best = logits.argmax(dim=1)
+        second = logits.scatter(1, best[:, None], -torch.inf).argmax(dim=1)
+        gap = (logits.gather(1, best[:, None]) - logits.gather(1, second[:, None]))[:, 0]
+        is_close = gap <= CLOSE * logits.square().mean(dim=1).sqrt()
+        forked = is_close.nonzero()[:, 0][: max(0, _MOST_FORKS - len(game))]
+        kept = torch.cat((torch.arange(len(game), device=game.device), forked))
+        action = torch.cat((best, second[forked]))
+        agent, food, rng, memory = agent[kept], food[kept], rng[kept], memory[kept]
+        game, rewards, logits = game[kept], rewards[kept], logits[kept]
+        agent, food, hit, rng = step(agent, food, action, rng, is_met)
+        rewards = rewards + hit
+    return game, rewards, agent.long(), logits
 
 
 def advance(rng: Tensor) -> Tensor:
