@@ -18,7 +18,7 @@ BASELINES = {
 }
 CONTROL = "control-broken"
 ENTRANTS = BASELINES | {
-    "gathered": "proofline-reference",
+    "masked": "proofline-masked",
     "iterated_maximum": "pytorch-eager",
     "bf16": "pytorch-eager",
     "split_products": "pytorch-eager",

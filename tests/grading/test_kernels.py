@@ -16,7 +16,7 @@ pytest.importorskip("triton", reason="the kernels are Triton; the web tier runs 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = {
     "block_sparse_attention": ("cuda/02_deepseek_nsa", {"B": 1, "H": 1, "S": 600, "D": 16, "selected_keys": 0}),
-    "gathered": ("cuda/02_deepseek_nsa", {"B": 1, "H": 1, "S": 600, "D": 16, "selected_keys": 0}),
+    "masked": ("cuda/02_deepseek_nsa", {"B": 1, "H": 1, "S": 600, "D": 16, "selected_keys": 0}),
     "fused_moe": (
         "cuda/01_glm52_fused_moe",
         {"T": 18, "E": 6, "top_k": 2, "n_shared": 1, "H": 32, "I": 16, "E_act": 6},
