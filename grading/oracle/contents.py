@@ -88,15 +88,18 @@ class Source:
 
 def case_names(source: Source) -> dict[str, list[str]]:
     """Return the names of the structural and camouflaged cases, and of the exact one, that a problem has."""
+    import torch
+
     reference, inputs = source.reference, source._nominal("names")
     names: dict[str, list[str]] = {"structural": [], "camouflage": []}
-    if hasattr(reference, "structural_cases"):
-        cases = reference.structural_cases([tensor.clone() for tensor in inputs], random.Random(0))
-        names["structural"] = [name for name, _ in cases]
-    if hasattr(reference, "camouflaged_cases"):
-        names["camouflage"] = [name for name, _ in reference.camouflaged_cases(inputs, random.Random(0))]
-    elif _has_free_rows(source) and inputs[0].shape[0] >= 2:
-        names["camouflage"] = names["structural"]
+    with torch.device(source.device):
+        if hasattr(reference, "structural_cases"):
+            cases = reference.structural_cases([tensor.clone() for tensor in inputs], random.Random(0))
+            names["structural"] = [name for name, _ in cases]
+        if hasattr(reference, "camouflaged_cases"):
+            names["camouflage"] = [name for name, _ in reference.camouflaged_cases(inputs, random.Random(0))]
+        elif _has_free_rows(source) and inputs[0].shape[0] >= 2:
+            names["camouflage"] = names["structural"]
     names["exact"] = ["whole_numbers"] if exact_case_of(source.problem, reference) else []
     return names
 

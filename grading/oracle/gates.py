@@ -2,8 +2,8 @@
 
 An element passes when ``|y - ref| <= share * rms(row of ref) + rtol * |ref|``. The decks' fixed absolute tolerances let
 zeros through wherever outputs are small and reject honest rounding wherever they are large; a share of the row's own
-size does neither. Rows are the last dimension; no row counts as smaller than a fiftieth of the whole answer, since
-rounding follows intermediate values that a small row does not show.
+size does neither. Rows are the last dimension; no row counts as smaller than a share of the whole answer, a fiftieth
+where nothing else is said, since rounding follows intermediate values that a small row does not show.
 
 The defaults follow from the output's type: a bf16 result carries 2^-9 of its own size per rounding, and honest kernels
 round up to three times. Problems whose honest kernels keep bf16 intermediates have an entry of their own. Gates that
@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """``share`` of the row's root mean square, the relative part, and an absolute part, 0 but for a few cases."""
+    """``share`` of the row's root mean square, the relative part, and an absolute part, 0 but for a few cases.
+
+    floor  the least root mean square of a row, as a share of the whole answer's
+    """
 
     share: float
     rtol: float
     atol: float = 0.0
+    floor: float = 0.02
 
 
 DEFAULTS = {
@@ -39,7 +43,9 @@ DEFAULTS = {
 }
 # Attention and recurrences: honest kernels feed bf16 probabilities and states to tensor cores. MoE: three roundings.
 PROBLEMS = {
-    "hard/02_kda_cutlass": Gate(0.12, 0.05),
+    # The first tokens read a state that holds little: where q.k happens to cancel, a row is a thousandth of the others,
+    # and bf16 operands of that product alone were 7 times the plain gate off on an H200, in one row of half a million.
+    "hard/02_kda_cutlass": Gate(0.12, 0.05, floor=0.25),
     "hard/03_paged_attention": Gate(0.05, 0.03),
     "hard/05_topk_bitonic": Gate(1e-5, 1e-5),
     "hard/06_sonic_moe_swiglu": Gate(0.06, 0.03),
@@ -52,9 +58,8 @@ PROBLEMS = {
 }
 # The structural inputs of hard/02 let the state grow: fp32 in another order already differs by half of the answer's
 # size in rows that cancel. The deck's own absolute tolerance stands there; forgetting the state exceeds it.
-CASES = {("hard/02_kda_cutlass", "structural"): Gate(0.12, 0.05, atol=0.05)}
+CASES = {("hard/02_kda_cutlass", "structural"): Gate(0.12, 0.05, atol=0.05, floor=0.25)}
 TOLERANCE_FILE = "tolerance.json"
-_FLOOR_SHARE = 0.02
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -132,7 +137,7 @@ def bound_of(ref: "Tensor", gate: Gate) -> "Tensor":
     if ref.numel() == 0:
         return ref
     rows = ref.double().square().mean(dim=-1, keepdim=True).sqrt() if ref.dim() else ref.abs().double()
-    floor = rows.square().mean().sqrt() * _FLOOR_SHARE
+    floor = rows.square().mean().sqrt() * gate.floor
     return (gate.atol + gate.share * rows.clamp_min(floor) + gate.rtol * ref.abs().double()).float()
 
 

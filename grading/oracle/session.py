@@ -340,8 +340,10 @@ class Oracle:
         return changed
 
     def _show_state(self, state: "dict[str, Tensor]") -> None:
+        """Show the worker weights. It may load them as soon as it is told: on a GPU, not before they have arrived."""
         for name, value in state.items():
             self._states[name].tensor.copy_(value)
+        self._settle(0)
 
     def _settle(self, flush_bytes: int) -> None:
         """Evict the L2 cache from this process, and wait; nothing to do on a processor."""

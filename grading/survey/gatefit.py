@@ -126,4 +126,5 @@ def _scaled(gate: Gate, scale: float) -> Gate:
     """Return a gate times a number, to three digits; the present one as it is for 1."""
     if scale == 1.0:
         return gate
-    return Gate(*(float(f"{part * scale:.3g}") for part in (gate.share, gate.rtol, gate.atol)))
+    share, rtol, atol = (float(f"{part * scale:.3g}") for part in (gate.share, gate.rtol, gate.atol))
+    return Gate(share, rtol, atol, gate.floor)

@@ -124,7 +124,26 @@ def test_a_gate_stored_beside_the_reference_decides_and_stands_in_the_evidence(t
     source = (OPS / "toy" / "G" / "reference.py").read_text().replace("self.decay)", "self.decay + 1e-7)")
     for folder, word, gates in (
         (OPS, "verified", {}),
-        (tmp_path, "incorrect", {"float32": {"share": 0.0, "rtol": 0.0, "atol": 0.0}}),
+        (tmp_path, "incorrect", {"float32": {"share": 0.0, "rtol": 0.0, "atol": 0.0, "floor": 0.02}}),
     ):
         done = grade_source("G", source, reference=folder / "toy" / "G" / "reference.py")
         assert (done.verdict.word, done.evidence.gates) == (word, gates)
+
+
+def first_tokens(form):
+    """Return 4096 answers of a first token, beta (q . k) v after 128 channels: q . k cancels in some by chance."""
+    torch.manual_seed(5)
+    q, k, v = (form(torch.randn(4096, 128) * 0.1) for _ in range(3))
+    scale = 2.0**-0.5
+    return q, k, v, lambda q, k: (form(q * scale) * form(k * scale)).sum(1, keepdim=True) * v
+
+
+def test_a_row_that_cancelled_is_judged_by_what_cancelled():
+    """A token that reads an almost empty state: operands in bf16 are honest, leaving the token out is not."""
+    q, k, v, answer = first_tokens(lambda t: t.bfloat16().float())
+    exact = (q * k).sum(1, keepdim=True) / 2 * v
+    late = torch.randn(4096, 128) * 20 * exact.square().mean().sqrt()
+    gate = gate_for("hard/02_kda_cutlass", "bfloat16")
+    assert compare(torch.cat((late, exact)), torch.cat((late, answer(q, k))), gate).bad == 0
+    assert compare(torch.cat((late, exact)), torch.cat((late, answer(q, k))), DEFAULTS["bfloat16"]).bad > 0
+    assert compare(torch.cat((late, exact)), torch.cat((late, torch.zeros_like(exact))), gate).bad > 0
