@@ -68,6 +68,7 @@ _ENDED = {
 }
 _CLASS_NOTE, _CLASS_AUDIT = 1.5, 4.0
 _CENSUS_SHARE = 0.05
+EDIT_TOLERANCES = 8.0
 _PLAIN_SHARE = 0.1
 # NVML's reasons that are a fault of the host: slowdown by hardware or heat, and the power brake.
 # The power cap is not among them: every large product reaches it.
@@ -225,8 +226,7 @@ def _faults(call: Call) -> Iterator[tuple[str, Word, str]]:
     if call.fault is not None:
         yield _GROUP_RULES[call.group], "incorrect", f"the call raised {call.fault_text}"
         return
-    is_right = call.bad == 0 and call.form is None and call.ratio is not None and call.ratio <= 1.0
-    if is_right:
+    if is_right(call):
         return
     if call.poison_left:
         yield "P4.poison", "incorrect", f"{call.poison_left} bytes of the answer still hold the poison"
@@ -235,6 +235,18 @@ def _faults(call: Call) -> Iterator[tuple[str, Word, str]]:
     yield _GROUP_RULES[call.group], "incorrect", message
     if call.is_within_deck:
         yield "P16.scale", "incorrect", f"passes the deck's absolute tolerance only because values are small: {size}"
+
+
+def is_right(call: Call) -> bool:
+    """Tell whether an answer stands within the gate, or after an edit within `EDIT_TOLERANCES` of it.
+
+    Edits make elements as large as no honest input is, and rounding in what follows from them grows alike: on an H200
+    our delta attention was up to 4.4 tolerances off there, and within 0.4 on all else. What overlooks an edit is off by
+    the 20 tolerances or more that the edit moves the answer by.
+    """
+    if call.form is not None or call.ratio is None:
+        return False
+    return call.ratio <= EDIT_TOLERANCES if call.kind == "edit" else call.bad == 0 and call.ratio <= 1.0
 
 
 def _judge_class(taken: PassEvidence, index: int, shape: ShapeEvidence) -> Iterator[Fired]:

@@ -63,6 +63,17 @@ def test_a_wrong_answer_is_incorrect_by_the_probe_that_saw_it(fields: dict, rule
 
 
 @pytest.mark.parametrize(
+    ("kind", "ratio", "word"),
+    [("edit", 4.4, "verified"), ("edit", 9.0, "incorrect"), ("edit", None, "incorrect"), ("nominal", 4.4, "incorrect")],
+)
+def test_a_spike_magnifies_honest_rounding_but_not_as_far_as_overlooking_it(kind: str, ratio: float | None, word: str):
+    """On an H200 our delta attention was 4.4 tolerances off after an edit that moved the answer by hundreds."""
+    call = make_call(1, "edit", kind=kind, ratio=ratio, bad=51, moved=250.0)
+    shape = make_shape(*[make_call()] * 20, call)
+    assert judge(make_evidence(make_pass(1, shape), make_pass(2, shape))).word == word
+
+
+@pytest.mark.parametrize(
     ("call", "rule"),
     [
         ({"inputs_intact": False}, "P9.input_written"),
