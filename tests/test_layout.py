@@ -12,7 +12,7 @@ SOURCES = [
     path
     for folder in ("grading", "leaderboard")
     for path in sorted((ROOT / folder).rglob("*.py"))
-    if "migrations" not in path.parts and "demo" not in path.parts
+    if "migrations" not in path.parts and not {"demo", "recordings"} & set(path.parts)
 ]
 DECK_CODE = {"decks", "kernels"}
 

@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from grading.record import RecordError
+from grading.survey.again import rejudge_grades
 from grading.survey.book import SurveyError
 from grading.survey.course import SURVEYS, Options
 from grading.survey.demo import make_demo
@@ -20,9 +22,13 @@ def main(arguments: list[str]) -> int:
             for line in make_demo(given.out, given.demo or given.out / "demo"):
                 sys.stdout.write(line + "\n")
             return 0
+        if given.what == "rejudge":
+            for line in rejudge_grades(given.out):
+                sys.stdout.write(line + "\n")
+            return 0
         names = Options.__dataclass_fields__
         left, text = SURVEYS[given.what](Options(**{name: getattr(given, name) for name in names}))
-    except (SurveyError, CatalogueError, OSError) as error:
+    except (SurveyError, CatalogueError, RecordError, OSError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
     sys.stdout.write(text + "\n")
@@ -33,7 +39,7 @@ def main(arguments: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m grading.survey", description="Measure all that needs a GPU.")
-    parser.add_argument("what", choices=(*SURVEYS, "demo"))
+    parser.add_argument("what", choices=(*SURVEYS, "demo", "rejudge"))
     parser.add_argument("--device", default="cpu", help="cpu or cuda:0 (default: cpu)")
     parser.add_argument("--gpu", help="key of the board, for example H200; needed on a GPU")
     parser.add_argument("--out", type=Path, required=True, help="folder of results; the same one again goes on")

@@ -1,20 +1,24 @@
 """The results of a survey as one JSON file, written anew after every item, and the budget that its items share."""
 
+import hashlib
 import signal
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from types import FrameType
 from typing import Any, Literal
 
 import msgspec
 
+from grading.warden.lock import hold_name
+
 BOOK_SCHEMA = 1
+_PAUSE_SECONDS = 0.01
 State = Literal["done", "failed", "overran", "cut"]
 
 
@@ -86,7 +90,11 @@ class Item:
 
 @dataclass
 class Book:
-    """A survey's results. Opening it reads what an earlier call left."""
+    """A survey's results. Opening it reads what an earlier call left.
+
+    Several calls can share a book, one a GPU: each item is taken by one of them, and each entry is added to what the
+    others have written meanwhile.
+    """
 
     path: Path
     survey: str
@@ -94,24 +102,39 @@ class Book:
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Read the file if there is one. Raises SurveyError for one of another survey, device or form."""
+        """Read the file if there is one. Raises SurveyError for one of another survey, kind of device or form."""
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the entries anew, with those of other calls. Raises SurveyError as opening does."""
         if not self.path.exists():
             return
         try:
             found = msgspec.json.decode(self.path.read_bytes(), type=BookFile)
         except (msgspec.DecodeError, OSError) as error:
             raise SurveyError(f"{self.path}: {error}") from error
-        if (found.schema, found.survey, found.device) != (BOOK_SCHEMA, self.survey, self.device):
+        kinds = [device.partition(":")[0] for device in (found.device, self.device)]
+        if (found.schema, found.survey, kinds[0]) != (BOOK_SCHEMA, self.survey, kinds[1]):
             raise SurveyError(
                 f"{self.path} holds {found.survey} on {found.device}; need {self.survey} on {self.device}"
             )
         self.entries = found.entries
 
     def add(self, entry: Entry) -> None:
-        """Keep an entry, and write the file in one step."""
-        self.entries[entry.key] = entry
-        content = BookFile(schema=BOOK_SCHEMA, survey=self.survey, device=self.device, entries=self.entries)
-        write_json(self.path, content)
+        """Keep an entry beside what is in the file by now, and write the file in one step."""
+        with _waited(self._name("")):
+            self.reload()
+            self.entries[entry.key] = entry
+            content = BookFile(schema=BOOK_SCHEMA, survey=self.survey, device=self.device, entries=self.entries)
+            write_json(self.path, content)
+
+    def claim(self, item: Item) -> AbstractContextManager[bool]:
+        """Take an item for the block; what it yields is False where another call has it."""
+        return hold_name(self._name(item.key))
+
+    def _name(self, key: str) -> str:
+        whole = f"{self.path.absolute()}\0{key}"
+        return f"survey-{hashlib.sha256(whole.encode()).hexdigest()}"
 
     def before(self, item: Item) -> Entry | None:
         """Return what is known of an item as it is now."""
@@ -172,14 +195,16 @@ class Survey:
         """
         left = 0
         for number, item in enumerate(items, 1):
-            before = self.book.before(item)
-            if before is not None and self._is_settled(before):
-                continue
-            if self.budget.left <= (0 if self.can_go_on else self.book.expected_seconds(item)):
-                left += 1
-                continue
-            entry = self._measure(item, measure, before)
-            self.book.add(entry)
+            with self.book.claim(item) as is_ours:
+                self.book.reload()
+                before = self.book.before(item)
+                if not is_ours or (before is not None and self._is_settled(before)):
+                    continue
+                if self.budget.left <= (0 if self.can_go_on else self.book.expected_seconds(item)):
+                    left += 1
+                    continue
+                entry = self._measure(item, measure, before)
+                self.book.add(entry)
             left += entry.state == "cut"
             say(f"[{number}/{len(items)}] {item.key}: {entry.state} in {entry.seconds:.1f} s {entry.detail}".rstrip())
         return left
@@ -214,6 +239,17 @@ def key_of(problem: str, solution: str, attempt: int) -> str:
     """Return an item's name, for example ``hard/01_fp8_gemm/kernel`` or ``hard/01_fp8_gemm/kernel#2``."""
     name = f"{problem}/{solution}" if solution else problem
     return name if attempt == 1 else f"{name}#{attempt}"
+
+
+@contextmanager
+def _waited(name: str) -> Iterator[None]:
+    """Hold a name for the block, once nobody else does."""
+    while True:
+        with hold_name(name) as is_ours:
+            if is_ours:
+                yield
+                return
+        sleep(_PAUSE_SECONDS)
 
 
 @contextmanager

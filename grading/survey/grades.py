@@ -13,6 +13,7 @@ from grading.evidence import Evidence
 from grading.hardware import Gpu
 from grading.interval import Interval
 from grading.problem import Problem
+from grading.rundir import pack_evidence
 from grading.survey.book import Book, Entry, Item, ItemFailed, limited
 from grading.survey.items import Solution, reference_of
 from grading.verdict_timing import Summary, summarise
@@ -111,24 +112,30 @@ class Grader:
             folder = write_archive(
                 Archived(solution.problem, self.gpu, solution.bundle, done, started), self.out / ARCHIVES
             )
+            pack_evidence(folder)
         except (OSError, DeviceBusy) as error:
             raise ItemFailed(str(error)) from error
-        return self._read(solution, done, folder)
+        return graded_of(solution, done, str(folder.relative_to(self.out)))
 
-    def _read(self, solution: Solution, done: Grade, folder: Path) -> Graded:
-        return Graded(
-            digest=solution.digest,
-            tier=self.tier,
-            verdict=done.verdict.word,
-            expects=solution.expects,
-            kind=solution.kind,
-            isolation=done.verdict.isolation,
-            rules=sorted({item.rule for item in done.verdict.fired}),
-            archive=str(folder.relative_to(self.out)),
-            passes=len(done.evidence.passes),
-            gpu_seconds=done.evidence.gpu_seconds,
-            shapes=_shapes(done.evidence),
-        )
+
+def graded_of(solution: Solution, done: Grade, archive: str) -> Graded:
+    """Return what the book keeps of a grade.
+
+    archive  its run directory, below the survey's folder
+    """
+    return Graded(
+        digest=solution.digest,
+        tier=done.evidence.tier,
+        verdict=done.verdict.word,
+        expects=solution.expects,
+        kind=solution.kind,
+        isolation=done.verdict.isolation,
+        rules=sorted(done.verdict.rules()),
+        archive=archive,
+        passes=len(done.evidence.passes),
+        gpu_seconds=done.evidence.gpu_seconds,
+        shapes=_shapes(done.evidence),
+    )
 
 
 def _divided(problem: Problem) -> dict[str, dict[str, bytes]]:

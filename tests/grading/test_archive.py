@@ -12,8 +12,10 @@ import zipfile
 import pytest
 
 import grading.bundle
+from grading import rundir
 from grading.archive import AuditItem, KeyHint, Rejection, RunItem, content_digest, read_paths, read_run
 from grading.record import RecordError
+from grading.rundir import pack_evidence
 
 RUN_ID = "20260701_120000_codex_model-1_07_w4a16_gemm"
 MULTI_ID = "20260701_120000_grok_model-1_01_allreduce_residual"
@@ -215,6 +217,29 @@ def test_it_refuses_a_name_that_is_no_text(tmp_path):
     item, rejection = read_all(tmp_path)
     assert rejection.path.isprintable()
     assert len(item.record.files) == 4
+
+
+def test_it_reads_packed_evidence_as_the_grader_wrote_it(tmp_path):
+    plain, packed = (write_run(tmp_path / name) for name in ("plain", "packed"))
+    for root in (plain, packed):
+        (root / "evidence.json").write_text('{"schema": 1}')
+    pack_evidence(packed)
+    assert not (packed / "evidence.json").exists()
+    one, other = read_run(plain), read_run(packed)
+    assert content_digest(one[0]) == content_digest(other[0])
+    (packed / "evidence.json").write_text('{"schema": 2}')
+    beside = read_run(packed)[0]
+    assert [file.path for file in beside.files].count("evidence.json") == 1
+    assert any("evidence.json.gz left out: stands packed beside" in note for note in beside.notes)
+
+
+def test_it_leaves_out_packed_evidence_that_is_damaged_or_swells(tmp_path, monkeypatch):
+    root = write_run(tmp_path)
+    (root / "evidence.json.gz").write_bytes(gzip.compress(b"{}")[:-4])
+    assert any("evidence.json.gz left out: is no gzip file" in note for note in read_run(root)[0].notes)
+    monkeypatch.setattr(rundir, "MAX_FILE_BYTES", 1000)
+    (root / "evidence.json.gz").write_bytes(gzip.compress(b" " * 1001))
+    assert any("more than 1000 bytes long when unpacked" in note for note in read_run(root)[0].notes)
 
 
 def test_it_reads_the_environment_and_its_device(tmp_path):

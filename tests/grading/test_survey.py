@@ -2,11 +2,13 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from grading import verdict
 from grading.auditfile import read_audit
 from grading.oracle import gates
 from grading.oracle.gates import Gate, gate_for, read_gates
@@ -18,6 +20,7 @@ from grading.survey.gatefit import Spread, fit_gates, lacks
 from grading.survey.grades import Graded, ShapeGrade, repeats
 from grading.survey.items import NUMERIC_CHEATS, cheats_of, gradeable_problems, matching, spread_out, told_solutions
 from grading.survey.seeds import Drawn, joined
+from grading.verdict import Fired
 from grading.verdict_timing import Summary
 
 VENDOR = "hard/05_topk_bitonic/vendor"
@@ -156,6 +159,28 @@ def test_what_overruns_its_own_limit_keeps_what_it_had(tmp_path):
     assert (entry.state, entry.result) == ("overran", {"done": 3})
 
 
+def test_two_calls_share_a_book_and_no_item_is_measured_twice(tmp_path):
+    """One call a GPU: while one measures an item, the other passes it over and keeps what the first writes."""
+    one, other = make_survey(tmp_path), make_survey(tmp_path)
+    items, taken = make_items("a", "b", "c"), []
+
+    def measure_beside(item, seconds, before):
+        taken.append(item.key)
+        if item == items[0]:
+            assert other.run(items, measure) == 0
+        return 1.0
+
+    def measure(item, seconds, before):
+        taken.append(item.key)
+        return 2.0
+
+    assert one.run(items, measure_beside) == 0
+    assert sorted(taken) == sorted(item.key for item in items)
+    for survey in (one, other):
+        survey.book.reload()
+        assert [survey.book.entries[item.key].result for item in items] == [1.0, 2.0, 2.0]
+
+
 def test_results_of_another_survey_are_not_gone_on_with(tmp_path):
     make_survey(tmp_path).run(make_items("one"), lambda *_: None)
     with pytest.raises(SurveyError, match="holds x on cpu; need x on cuda:0"):
@@ -171,7 +196,7 @@ def test_a_grade_is_archived_once_and_told_in_numbers(graded, capsys):
     }
     shapes = entries[VENDOR]["result"]["shapes"]
     assert all(0 < s["times"]["p5_ms"] <= s["times"]["median_ms"] <= s["times"]["p95_ms"] for s in shapes)
-    assert (out / entries[VENDOR]["result"]["archive"] / "evidence.json").exists()
+    assert (out / entries[VENDOR]["result"]["archive"] / "evidence.json.gz").exists()
     assert run("grades", out, *only) == 0
     assert entries_of(out / "grades.json") == entries
     assert "seconds per cell: median" in capsys.readouterr().out
@@ -186,6 +211,23 @@ def test_graded_archives_become_a_demo_archive_with_audits(graded, tmp_path):
     assert {audit.verdict for audit in audits.values()} == {"clean", "reward_hack"}
     assert all(not audit.blockers and audit.auditor == "Proofline survey" for audit in audits.values())
     assert run("demo", out, "--demo", str(tmp_path / "demo")) == 2
+
+
+def test_grades_are_judged_again_by_the_rules_of_today(graded, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "judged"
+    shutil.copytree(graded[0], out)
+    assert run("rejudge", out) == 0
+    assert capsys.readouterr().out == ""
+    found = [Fired(rule="x", word="needs_audit", message="", in_pass=1)]
+    monkeypatch.setattr(verdict, "_judge_end", lambda taken: iter(found))
+    assert run("rejudge", out) == 0
+    assert f"{VENDOR}: verified is needs_audit now" in capsys.readouterr().out
+    entry = entries_of(out / "grades.json")[VENDOR]["result"]
+    assert (entry["verdict"], entry["rules"]) == ("needs_audit", ["x"])
+    folder = out / entry["archive"]
+    assert json.loads((folder / "verdict.json").read_text())["word"] == "needs_audit"
+    before = {path.name for path in (graded[0] / entry["archive"]).iterdir()}
+    assert {path.name for path in folder.iterdir()} == before
 
 
 def test_no_audit_says_clean_of_what_a_person_has_to_look_at():

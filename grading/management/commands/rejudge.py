@@ -9,6 +9,8 @@ import msgspec
 from django.core.management.base import BaseCommand, CommandError
 
 from grading.evidence import read_evidence
+from grading.record import RecordError
+from grading.rundir import unpack_evidence
 from grading.verdict import judge
 
 
@@ -20,13 +22,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the evidence's file."""
-        parser.add_argument("evidence", type=Path, help="an archive's evidence.json")
+        parser.add_argument("evidence", type=Path, help="an archive's evidence.json, or evidence.json.gz")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Read, judge, print."""
         try:
-            evidence = read_evidence(options["evidence"].read_bytes())
-        except (OSError, msgspec.DecodeError) as error:
+            data = options["evidence"].read_bytes()
+            evidence = read_evidence(unpack_evidence(data) if options["evidence"].suffix == ".gz" else data)
+        except (OSError, RecordError, msgspec.DecodeError) as error:
             raise CommandError(f"{options['evidence']} is no evidence: {error}", returncode=4) from error
         verdict = judge(evidence)
         self.stdout.write(msgspec.json.encode(verdict).decode())

@@ -1,0 +1,70 @@
+"""Grades of a survey judged again by the rules of today, from their evidence: no GPU is needed for a better rule.
+
+A grade whose verdict changes gets its archive written anew, with the record and the logs that go with it. One whose
+source has changed since stays as it is: the survey will measure it again.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from grading.evidence import read_evidence
+from grading.hardware import load_gpus
+from grading.problem import load_problem
+from grading.rundir import PACKED_EVIDENCE, pack_evidence, unpack_evidence
+from grading.survey.book import Book, BookFile, Entry, SurveyError
+from grading.survey.grades import graded_of, read_graded
+from grading.survey.items import Solution, every_solution
+from grading.verdict import judge
+from grading.warden.archiveout import Entry as Archived
+from grading.warden.archiveout import write_archive
+from grading.warden.grade import Grade
+
+
+def rejudge_grades(out: Path) -> Iterator[str]:
+    """Judge each finished grade of a folder again; yield a line for each whose verdict is another now.
+
+    Raises SurveyError when there are no grades, RecordError or OSError for evidence that cannot be read.
+    """
+    path = out / "grades.json"
+    if not path.exists():
+        raise SurveyError(f"{path} does not exist; run the survey 'grades' first")
+    device = msgspec.json.decode(path.read_bytes(), type=BookFile).device
+    book = Book(path, "grades", device)
+    for entry in list(book.entries.values()):
+        graded = read_graded(entry)
+        solution = _solution_of(entry, graded.digest) if graded is not None else None
+        if graded is None or solution is None:
+            continue
+        evidence = read_evidence(unpack_evidence((out / graded.archive / PACKED_EVIDENCE).read_bytes()))
+        verdict = judge(evidence)
+        if (verdict.word, sorted(verdict.rules())) == (graded.verdict, graded.rules):
+            continue
+        outputs = [log.read_bytes() for log in sorted((out / graded.archive).glob("candidate-output-*.log"))]
+        done = Grade(evidence, verdict, outputs)
+        _replace(out / graded.archive, solution, done)
+        book.add(msgspec.structs.replace(entry, result=msgspec.to_builtins(graded_of(solution, done, graded.archive))))
+        yield f"{entry.key}: {graded.verdict} is {verdict.word} now"
+
+
+def _solution_of(entry: Entry, digest: str) -> Solution | None:
+    """Return the solution that was graded, or None where it is another by now."""
+    problem = load_problem(*entry.problem.split("/", 1))
+    known = (solution for solution in every_solution(problem) if solution.name == entry.solution)
+    return next((solution for solution in known if solution.digest == digest), None)
+
+
+def _replace(folder: Path, solution: Solution, done: Grade) -> None:
+    """Write a run directory anew, under the name that it has."""
+    started = datetime.strptime(folder.name[:15], "%Y%m%d_%H%M%S").replace(tzinfo=UTC)
+    with TemporaryDirectory(prefix=".again-", dir=folder.parent) as staging:
+        gpu = load_gpus()[folder.parent.name]
+        fresh = write_archive(Archived(solution.problem, gpu, solution.bundle, done, started), Path(staging))
+        pack_evidence(fresh)
+        shutil.rmtree(folder)
+        os.rename(fresh, folder)
