@@ -35,6 +35,7 @@ class Act(StrEnum):
     START = "start"
     BEAT = "beat"
     RECORD = "record"
+    ENTER = "enter"
     REFUSE = "refuse"
     RETRY = "retry"
     EXPIRE = "expire"
@@ -58,6 +59,7 @@ TRANSITIONS: dict[Act, Transition] = {
     Act.START: Transition(frozenset({State.LEASED}), State.RUNNING, Event.STARTED),
     Act.BEAT: Transition(frozenset({State.RUNNING}), None, None),
     Act.RECORD: Transition(HELD, State.RECORDED, Event.RECORDED),
+    Act.ENTER: Transition(WAITING, State.RECORDED, Event.RECORDED),
     Act.REFUSE: Transition(OPEN, State.REFUSED, Event.REFUSED),
     Act.RETRY: Transition(HELD, State.QUEUED, Event.RETRIED),
     Act.EXPIRE: Transition(OPEN, State.EXPIRED, Event.EXPIRED),
@@ -218,6 +220,19 @@ def record(pk: int, token: int, holder: HostGpu, at: datetime.datetime, text: st
     """
     changes = {"ended_at": at, "cause": "", "evidence": evidence, "host_gpu": holder, **_RELEASED}
     return _move(pk, Act.RECORD, at, text, old_token=token, holder=holder, **changes)
+
+
+def enter(
+    pk: int, holder: HostGpu, times: tuple[datetime.datetime, datetime.datetime], text: str, evidence: str
+) -> bool:
+    """Close a waiting job with a grade that was made without the service; False where it does not wait.
+
+    times     when the grade began and ended
+    evidence  digest of the blob with the archive
+    """
+    began, ended = times
+    changes = {"leased_at": began, "started_at": began, "ended_at": ended, "attempt": 1, "holder": holder}
+    return _move(pk, Act.ENTER, ended, text, evidence=evidence, host_gpu=holder, **changes)
 
 
 def keep_cost(pk: int, gpu_seconds: float | None) -> None:

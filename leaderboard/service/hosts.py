@@ -16,6 +16,8 @@ from leaderboard import catalogue, jobs, notify
 from leaderboard.models import Calibration, GradeJob, Host, HostGpu, HostState, Problem
 
 log = logging.getLogger(__name__)
+# The host that stands for grades which were made without the service.
+ARCHIVES = "archives"
 _GOOD = ("verified", "verified_note")
 _LONGEST = 300
 _MOST_FINDINGS = 50
@@ -81,6 +83,14 @@ def greet(host: Host, uuid: str, instance: str, hello: wire.Hello, at: datetime.
         changed.update(state=HostState.NEW, reason="driver or versions changed", calibrated_at=None)
     HostGpu.objects.filter(pk=row.pk).update(**said, instance=instance, last_seen=at)
     return HostGpu.objects.select_related("host").get(pk=row.pk)
+
+
+def of_archives(uuid: str, gpu: str, name: str, driver: str, at: datetime.datetime) -> HostGpu:
+    """Return the row of a GPU whose grades were brought in as archives: no host of the service, so it takes no job."""
+    about = {"registered_at": at, "state": HostState.RETIRED, "reason": "its grades were loaded from archives"}
+    host, _ = Host.objects.get_or_create(name=ARCHIVES, defaults=about)
+    said = {"gpu_id": gpu, "name": name[:100], "driver": driver[:40], "state": HostState.RETIRED}
+    return HostGpu.objects.get_or_create(host=host, uuid=uuid[:80], defaults=said)[0]
 
 
 def needs_calibration(row: HostGpu, at: datetime.datetime) -> bool:

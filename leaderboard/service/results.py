@@ -75,6 +75,34 @@ def take(result: Result, opened: Opened, holder: HostGpu, at: datetime.datetime)
     return _store(job, holder, opened.packed, (opened.evidence, _question(job, opened.evidence)), at)
 
 
+def enter(job: GradeJob, holder: HostGpu, packed: bytes, evidence: Evidence, began: datetime.datetime) -> str:
+    """Record a grade that was made without the service as the answer to a waiting job; return the verdict's word.
+
+    Raises ResultError for evidence that does not answer the job, or a job that somebody grades just now.
+    """
+    question = _question(job, evidence)
+    verdict, times = _judge(evidence, question)
+    ended = began + datetime.timedelta(seconds=evidence.gpu_seconds or 0)
+    digest, text = _store_blob(packed), f"{verdict.word}, isolation {verdict.isolation}, loaded from an archive"
+    if not jobs.enter(job.pk, holder, (began, ended), text, digest):
+        raise ResultError("the run is being graded just now")
+    job.leased_at, job.ended_at = began, ended
+    _write(job, holder, (evidence, question), (verdict, times), digest)
+    return verdict.word
+
+
+def _write(
+    job: GradeJob, holder: HostGpu, asked: tuple[Evidence, Question], found: tuple[Verdict, Times], digest: str
+) -> None:
+    """Write what follows from a run's grade once its job is closed: cost, verification, the wish for another one."""
+    assert job.ended_at is not None
+    jobs.keep_cost(job.pk, _gpu_seconds(asked[0], job))
+    row = _verification(job, holder, asked, *found)
+    row.evidence_digest = digest
+    row.save(force_insert=True)
+    _ask_for_a_second(row, job.ended_at)
+
+
 def _question(job: GradeJob, evidence: Evidence) -> Question:
     """Return what the job asked. Raises ResultError where the evidence does not answer it."""
     try:
@@ -144,14 +172,11 @@ def _store(
             jobs.keep_late_result(job.pk, job.token, holder, at, digest)
             return None
         job.ended_at = at
-        jobs.keep_cost(job.pk, _gpu_seconds(asked[0], job))
         if job.run is None:
+            jobs.keep_cost(job.pk, _gpu_seconds(asked[0], job))
             hosts.take_calibration(job, holder, verdict, times, digest)
         else:
-            row = _verification(job, holder, asked, verdict, times)
-            row.evidence_digest = digest
-            row.save(force_insert=True)
-            _ask_for_a_second(row, at)
+            _write(job, holder, asked, (verdict, times), digest)
     return verdict.word
 
 

@@ -70,6 +70,7 @@ def do(act: Act, job: GradeJob, gpu: HostGpu) -> bool:
         return jobs.expire_old(AT) == 1
     return {
         Act.RECORD: lambda: jobs.record(job.pk, 5, gpu, AT, "verified", ""),
+        Act.ENTER: lambda: jobs.enter(job.pk, gpu, (AT, AT), "verified", ""),
         Act.REFUSE: lambda: jobs.refuse(job.pk, "never", AT),
         Act.RETRY: lambda: jobs.give_back(job.pk, 5, "again", AT),
         Act.CANCEL: lambda: jobs.cancel(job.pk, make_user("eve"), AT),

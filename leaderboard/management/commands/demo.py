@@ -18,18 +18,20 @@ from leaderboard import publishing
 from leaderboard.ingest import Source, ingest_paths
 from leaderboard.models import Run
 from leaderboard.recompute import recompute_all
+from leaderboard.service.recorded import load_grades
 
 USERNAME = "demo"
 
 
 class Command(BaseCommand):
-    """``demo ARCHIVE [--port N] [--no-serve]``."""
+    """``demo ARCHIVE [--grades FOLDER] [--port N] [--no-serve]``."""
 
     help = "Migrate, ingest an archive, approve what is eligible, take a release, serve it on 127.0.0.1."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the archive and where to serve it."""
         parser.add_argument("archive", type=Path)
+        parser.add_argument("--grades", type=Path, metavar="FOLDER", help="grades of its runs; see loadgrades")
         parser.add_argument("--port", type=int, default=8000)
         parser.add_argument("--no-serve", action="store_true", help="stop after the release")
 
@@ -46,6 +48,8 @@ class Command(BaseCommand):
             self.stderr.write(f"{path}: {reason}")
         recompute_all()
         self.stdout.write(report.summary())
+        if options["grades"]:
+            self.stdout.write(load_grades(options["grades"], timezone.now()).summary())
         password = _demo_user()
         self._publish()
         self.stdout.write(f"\nProofline  http://127.0.0.1:{options['port']}/")
