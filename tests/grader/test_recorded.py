@@ -25,6 +25,29 @@ DEVICE_US = {
 }
 
 
+SURVEY = Path(__file__).parents[2] / "leaderboard" / "recordings" / "h200"
+SURVEYED = msgspec.json.decode((SURVEY / "grades.json").read_bytes())["entries"]
+
+
+@pytest.mark.parametrize("key", SURVEYED)
+def test_a_kept_grade_is_judged_today_as_its_archive_says(key: str) -> None:
+    """Right solutions verified with nothing to note, wrong ones incorrect; else `survey rejudge` has to be run."""
+    kept = SURVEYED[key]["result"]
+    evidence = read_evidence(gzip.decompress((SURVEY / kept["archive"] / "evidence.json.gz").read_bytes()))
+    verdict = judge(evidence)
+    assert (verdict.word, sorted(verdict.rules())) == (kept["verdict"], kept["rules"])
+    assert (verdict.word, verdict.isolation) == ("verified" if kept["kind"] == "right" else "incorrect", "A")
+    assert kept["kind"] != "right" or not verdict.fired
+
+
+@pytest.mark.parametrize("key", [key for key in SURVEYED if SURVEYED[key]["result"]["kind"] == "right"])
+def test_an_honest_answer_on_a_gpu_has_room_below_the_gate(key: str) -> None:
+    kept = SURVEYED[key]["result"]
+    evidence = read_evidence(gzip.decompress((SURVEY / kept["archive"] / "evidence.json.gz").read_bytes()))
+    calls = [call for taken in evidence.passes for shape in taken.shapes for call in shape.calls if call.kind != "edit"]
+    assert max(call.ratio for call in calls if call.ratio is not None) < 0.65
+
+
 def load(name: str) -> Evidence:
     return read_evidence(gzip.decompress((RECORDED / f"{name}.json.gz").read_bytes()))
 
