@@ -49,12 +49,13 @@ PROBLEMS = {
     "hard/03_paged_attention": Gate(0.05, 0.03),
     "hard/05_topk_bitonic": Gate(1e-5, 1e-5),
     "hard/06_sonic_moe_swiglu": Gate(0.06, 0.03),
-    # A step's rounding goes into the next step, through every layer.
-    "cuda/03_megaqwen_decode": Gate(0.06, 0.03),
+    # A step's rounding goes into the next step, through every layer: 64 of them bring bf16 to two fifths of this.
+    "cuda/03_megaqwen_decode": Gate(0.15, 0.075),
     # fp32 throughout: three bf16 products of split numbers pass, one does not. A single TF32 product still would.
     "cuda/04_grid_mingru_sps": Gate(6e-5, 6e-5),
-    # Four layers of bf16 activations; the states are fp32 but are updated with bf16 numbers.
-    "mega/02_kimi_linear_decode": Gate(0.06, 0.03),
+    # Four layers of bf16 activations; the states are fp32 but are updated with bf16 numbers, and keys whose convolution
+    # cancels write small rows. At the deck's size PyTorch uses three fifths of this, fp8 inputs 4.4 to 9 times it.
+    "mega/02_kimi_linear_decode": Gate(0.15, 0.075, floor=0.2),
 }
 # The structural inputs of hard/02 let the state grow: fp32 in another order already differs by half of the answer's
 # size in rows that cancel. The deck's own absolute tolerance stands there; forgetting the state exceeds it.

@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="references are PyTorch; the web tier runs without it")
 
+from grading.oracle.gates import compare, gate_for  # noqa: E402
 from grading.problem import DECKS  # noqa: E402
 from tests.grading.judging import load_bound, load_file  # noqa: E402
 
@@ -112,6 +113,35 @@ def test_decoding_two_tokens_equals_decoding_them_one_by_one():
         second = model(first[0], tokens[1:], *longer)
     assert torch.equal(whole[0], second[0])
     assert torch.equal(whole[1], torch.cat((first[1], second[1]), dim=2))
+
+
+@pytest.mark.parametrize("name", ["sharp_keys", "sharp_first_half", "silent_tokens"])
+def test_steps_that_rounding_decides_are_not_held_against_anyone(name: str):
+    """Each output feeds the next step: there an error of one in 256 grows to most of the answer in 64 steps."""
+    reference, model, inputs = drawn("cuda/03_megaqwen_decode", {"ctx_len": 96, "decode_steps": 40})
+    content = dict(reference.structural_cases(inputs, random.Random(1)))[name]
+    hidden = content[0].clone()
+    hidden[7] += hidden[7].sign() * 2.0**-6
+    gate = gate_for("cuda/03_megaqwen_decode", "bfloat16")
+    with torch.no_grad():
+        expected, actual = (list(model(first, *content[1:])) for first in (content[0], hidden))
+        assert sum(compare(*pair, gate).bad for pair in zip(expected, actual, strict=True)) > 0, (
+            "rounding decides nothing"
+        )
+        nearest = model.nearest(content, expected, actual)
+        assert sum(compare(*pair, gate).bad for pair in zip(nearest, actual, strict=True)) == 0
+        # What stands before the first step is attended to at once, and nothing excuses what is wrong there.
+        late = [actual[0], actual[1].clone(), actual[2]]
+        late[1][:, :, 0] *= 1.5
+        nearest = model.nearest(content, expected, late)
+        assert compare(nearest[1], late[1], gate).bad > 0
+
+
+def test_nominal_steps_all_count():
+    _, model, inputs = drawn("cuda/03_megaqwen_decode", {"ctx_len": 96, "decode_steps": 40})
+    with torch.no_grad():
+        expected = list(model(*inputs))
+        assert model.nearest(inputs, expected, [torch.zeros_like(part) for part in expected]) is expected
 
 
 def test_any_hit_moves_every_generator_twice():

@@ -27,6 +27,10 @@ LARGE_INPUTS = True
 STRUCTURAL_SHAPE = 0
 STRUCTURAL_TOLERANCE = (0.08, 0.08)
 LOUDER = 4.0
+# Each output feeds the next step, and where attention is sharp or tokens are silent a rounding grows from step to step:
+# tokens off by 2^-8 are 1.7 % of the keys apart with nominal caches and 80 to 140 % after 64 steps otherwise. bf16
+# inside behaves alike (1.4 and 94 %), so steps count as long as such tokens stay this near.
+STABLE, TOKEN_ERROR = 0.025, 2.0**-8
 
 
 class Block(nn.Module):
@@ -74,6 +78,25 @@ class Model(nn.Module):
         hidden = self.advance(hidden, tokens, keys, values, start)
         return hidden, keys[:, :, start:].contiguous(), values[:, :, start:].contiguous()
 
+    def nearest(self, inputs: list[Tensor], expected: list[Tensor], actual: list[Tensor]) -> list[Tensor]:
+        """Return the admissible answer nearest to an actual one: what follows steps that rounding decides may be any.
+
+        The first steps count whatever the content is; with nominal caches all of them do.
+        """
+        hidden, tokens, *caches = inputs
+        signs = torch.randint(2, tokens.shape, generator=torch.Generator().manual_seed(0), device="cpu") * 2 - 1
+        other = self(hidden, (tokens.float() * (1 + TOKEN_ERROR * signs.to(tokens.device))).to(tokens.dtype), *caches)
+        apart = torch.stack([_apart(*pair) for pair in zip(expected[1:], other[1:], strict=True)]).amax(0)
+        counted = int((apart.cummax(0).values <= STABLE).sum())
+        if counted == len(apart):
+            return expected
+        answer = [expected[0].clone(), *(part.clone() for part in expected[1:])]
+        for part, found, late in zip(
+            answer, actual, (..., *[(slice(None), slice(None), slice(counted, None))] * 2), strict=True
+        ):
+            part[late] = found[late].where(found[late].isfinite(), part[late])
+        return answer
+
     def advance(self, hidden: Tensor, tokens: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
         """Return the output after the tokens; write their keys and values into the caches from row ``start`` on."""
         for step in range(tokens.shape[0]):
@@ -100,6 +123,10 @@ class SeededModel(Model):
                 block.v_proj *= LOUDER
                 block.k_proj.copy_(block.q_proj.view(KV_HEADS, -1, HIDDEN)[:, :HEAD].flatten(0, 1))
 
+    def nearest(self, inputs: list[Tensor], expected: list[Tensor], actual: list[Tensor]) -> list[Tensor]:
+        """Return the expected answer: what a seed draws is nominal."""
+        return expected
+
     def forward(self, seed: Tensor) -> Tensor:
         number, device = int(seed), seed.device
         # Widened once: the prefill would do it for every token.
@@ -111,6 +138,12 @@ class SeededModel(Model):
             hidden = wide.advance(hidden, stream(number + offset, count).to(device), keys, values, position)
             position += count
         return hidden
+
+
+def _apart(one: Tensor, other: Tensor) -> Tensor:
+    """Return by step how far two sets of rows (layers, heads, steps, 128) are apart, as a share of the first."""
+    difference = (one.float() - other.float()).square().mean((0, 1, 3))
+    return (difference / one.float().square().mean((0, 1, 3))).sqrt()
 
 
 def stream(seed: int, count: int) -> Tensor:
