@@ -46,6 +46,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The times of one shape in milliseconds: the claims' median, mean and percentiles, and the outside median.
 
     median_ms  of the device alone: the host's launches ran ahead; the time that is scored and compared
+    spread_ms  what the outside median may be off by: how far calls that do nothing lie apart, median to 95th percentile
     deck_ms    median of calls timed on an idle device, the host's launches inside; None where there were none. Kept as
                evidence: with two processes the host's part reads higher than in a deck's single one
     """
@@ -58,6 +59,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     noop_ms: float
     samples: int
     deck_ms: float | None = None
+    spread_ms: float = 0.0
 
 
 def summarise(shape: ShapeEvidence) -> Summary | None:
@@ -66,7 +68,8 @@ def summarise(shape: ShapeEvidence) -> Summary | None:
     if not timed or not shape.noop_snap_ns:
         return None
     claims = sorted(call.claim_ns / 1e6 for call in timed)
-    noop = statistics.median(noops_ns(shape))
+    noops = sorted(noops_ns(shape))
+    noop = statistics.median(noops)
     return Summary(
         median_ms=statistics.median(claims),
         mean_ms=statistics.fmean(claims),
@@ -78,6 +81,7 @@ def summarise(shape: ShapeEvidence) -> Summary | None:
         deck_ms=statistics.median(call.claim_ns for call in deck) / 1e6
         if (deck := calls_of(shape, "as_deck"))
         else None,
+        spread_ms=(quantile(noops, 0.95) - quantile(noops, 0.5)) / 1e6,
     )
 
 

@@ -239,4 +239,5 @@ def _cell(time: Summary | None) -> str:
     if time is None:
         return "-"
     deck = "-" if time.deck_ms is None else f"{time.deck_ms:.4f}"
-    return f"{time.median_ms:.4f} ({time.p5_ms:.4f} .. {time.p95_ms:.4f}) | {time.outside_ms:.4f} | {deck}"
+    outside = f"{time.outside_ms:.4f} ±{time.spread_ms:.4f}"
+    return f"{time.median_ms:.4f} ({time.p5_ms:.4f} .. {time.p95_ms:.4f}) | {outside} | {deck}"

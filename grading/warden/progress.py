@@ -51,7 +51,7 @@ def table(done: Grade, times: Sequence[Summary | None]) -> str:
     verdict, evidence = done.verdict, done.evidence
     lines = [f"{evidence.problem} on {evidence.device}, tier {evidence.tier}, isolation {verdict.isolation}"]
     if evidence.passes:
-        lines.append("shape  calls  worst error  device ms   p5 .. p95 ms          outside ms    deck ms  size")
+        lines.append("shape  calls  worst error  device ms   p5 .. p95 ms          outside ms          deck ms  size")
         shapes = evidence.passes[0].shapes
         lines += [_row(index, shape, time) for index, (shape, time) in enumerate(zip(shapes, times, strict=True))]
     lines += [f"not listed: {shape_label(item.shape)}: {outcome_of(item)}" for item in evidence.neighbours]
@@ -74,9 +74,9 @@ def _durations(taken: PassEvidence) -> str:
 def _row(index: int, shape: ShapeEvidence, time: Summary | None) -> str:
     ratios = [call.ratio for call in shape.calls]
     worst = "no answer" if not ratios or None in ratios else f"{max(r for r in ratios if r is not None):.2g} tol"
-    timing = "         -             -                     -          -"
+    timing = "         -             -                     -                -"
     if time is not None:
         deck = "-" if time.deck_ms is None else f"{time.deck_ms:.4f}"
         span = f"{time.p5_ms:.4f} .. {time.p95_ms:.4f}"
-        timing = f"{time.median_ms:>9.4f}   {span:<20}  {time.outside_ms:>10.4f}  {deck:>9}"
+        timing = f"{time.median_ms:>9.4f}   {span:<20}  {time.outside_ms:>8.4f} ±{time.spread_ms:.4f}  {deck:>9}"
     return f"{index:>5}  {len(shape.calls):>5}  {worst:>11}  {timing}  {shape_label(shape.shape)}"

@@ -71,6 +71,7 @@ def test_the_outside_clock_agrees_within_forty_microseconds(name: str) -> None:
         times = summarise(shape)
         assert times is not None
         assert abs(times.outside_ms - times.median_ms) < 0.040
+        assert 0 < times.spread_ms < 0.050
         assert times.p95_ms - times.p5_ms < 0.3 * times.median_ms
 
 
