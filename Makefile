@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
 ARCHIVE ?= leaderboard/demo
-GRADES ?= leaderboard/recordings
+# Recorded grades of the runs in the archive; another archive comes without.
+GRADES ?= $(if $(filter leaderboard/demo,$(ARCHIVE)),leaderboard/recordings)
 DEMO_VAR ?= var/demo
 HOST_ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -24,7 +25,7 @@ $(VENV)/all.done: $(VENV)/web.done requirements.txt grading/requirements.txt tes
 
 # Install the web tier, load an archive, take a release, serve it. ARCHIVE=path serves another archive.
 demo: $(VENV)/web.done
-	@PROOFLINE_VAR_DIR="$(CURDIR)/$(DEMO_VAR)" $(BIN)/python manage.py demo "$(ARCHIVE)" --grades "$(GRADES)" --port $(PORT)
+	@PROOFLINE_VAR_DIR="$(CURDIR)/$(DEMO_VAR)" $(BIN)/python manage.py demo "$(ARCHIVE)" $(if $(GRADES),--grades "$(GRADES)") --port $(PORT)
 
 $(VENV)/gpu.done: grading/requirements.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "install the venv module first: apt-get install python3-venv"; exit 1; }
