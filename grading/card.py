@@ -8,6 +8,7 @@ import contextlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 INSIDE = "cuda:0"
 _CARD_FILE = re.compile(r"nvidia(\d+)")
@@ -43,20 +44,32 @@ def find_card(device: str) -> Card | None:
     """Return the card of a device such as ``cuda:1``, or None for a processor."""
     if device == "cpu":
         return None
-    index = int(device.partition(":")[2] or 0)
+    index = index_of(device)
+    opened = open_driver(index)
+    if opened is None:
+        return Card(index, index + 1)
+    library, handle = opened
+    try:
+        uuid, minor = library.nvmlDeviceGetUUID(handle), library.nvmlDeviceGetMinorNumber(handle)
+        return Card(index, library.nvmlDeviceGetCount(), uuid, minor)
+    except library.NVMLError:
+        return Card(index, index + 1)
+
+
+def index_of(device: str) -> int:
+    """Return the driver's number of a CUDA device: 1 of ``cuda:1``, 0 of ``cuda``."""
+    return int(device.partition(":")[2] or 0)
+
+
+def open_driver(index: int) -> tuple[Any, Any] | None:
+    """Return NVML's binding and its handle of a card, or None where it does not answer."""
     with contextlib.suppress(ImportError):
         import pynvml
 
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            return Card(
-                index,
-                pynvml.nvmlDeviceGetCount(),
-                pynvml.nvmlDeviceGetUUID(handle),
-                pynvml.nvmlDeviceGetMinorNumber(handle),
-            )
-    return Card(index, index + 1)
+            return pynvml, pynvml.nvmlDeviceGetHandleByIndex(index)
+    return None
 
 
 def name_inside(device: str) -> str:

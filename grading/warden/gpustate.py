@@ -4,13 +4,13 @@ Read through NVML between calls, in the warden's own thread and never while a cl
 does not answer, there are no samples, and the evidence says so by holding none.
 """
 
-import contextlib
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import msgspec
 
+from grading.card import index_of, open_driver
 from grading.evidence import DeviceSample
 from grading.runner.device import identify_device
 
@@ -28,24 +28,15 @@ class Sampler:
 
     def __init__(self, device: str) -> None:
         self._started = monotonic()
-        self._library: Any = None
-        self._handle: Any = None
-        if device == "cpu":
-            return
-        with contextlib.suppress(ImportError):
-            import pynvml
-
-            with contextlib.suppress(pynvml.NVMLError):
-                pynvml.nvmlInit()
-                self._handle = pynvml.nvmlDeviceGetHandleByIndex(int(device.partition(":")[2] or 0))
-                self._library = pynvml
+        opened = None if device == "cpu" else open_driver(index_of(device))
+        self._driver: tuple[Any, Any] = opened or (None, None)
 
     def sample(self, worker: int = 0, oracle: int = 0) -> DeviceSample | None:
         """Return the device's state now.
 
         worker, oracle  pids of the two jails' outer processes; compute processes below neither of them are foreign
         """
-        library, handle = self._library, self._handle
+        library, handle = self._driver
         if library is None:
             return None
         try:

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
 from django.db import transaction
 
-from grading.evidence import Evidence, read_evidence
+from grading.evidence import Evidence
 from grading.hardware import load_gpus
 from grading.parcel import pack, read_folder
 from grading.record import RecordError
@@ -73,14 +72,11 @@ def _read(folder: Path) -> tuple[dict[str, bytes], Evidence]:
     files = read_folder(folder)
     if EVIDENCE not in files:
         files[EVIDENCE] = unpack_evidence(files.pop(PACKED_EVIDENCE))
-    try:
-        return files, read_evidence(files[EVIDENCE])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise results.ResultError(f"{EVIDENCE} is malformed: {str(error)[:200]}") from error
+    return files, results.decode_evidence(files[EVIDENCE])
 
 
 def _runs_of(files: dict[str, bytes], evidence: Evidence) -> Iterator[Run]:
-    """Yield the runs of the same problem and source on a GPU that the evidence proves; grades themselves are none."""
+    """Yield the runs of the same problem and source on a GPU that the evidence proves."""
     deck, _, slug = evidence.problem.partition("/")
     source = hashlib.sha256(files.get("solution.py", b"")).hexdigest()
     known = Run.objects.filter(deck_id=deck, problem__slug=slug, solution_digest=source)

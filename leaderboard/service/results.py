@@ -153,9 +153,15 @@ def _read(packed: bytes) -> Evidence:
     workplace = settings.VAR_DIR / "incoming"
     workplace.mkdir(parents=True, exist_ok=True)
     try:
-        return read_evidence(open_parcel(packed, workplace).get("evidence.json", b""))
+        return decode_evidence(open_parcel(packed, workplace).get("evidence.json", b""))
     except ParcelError as error:
         raise ResultError(str(error)) from error
+
+
+def decode_evidence(data: bytes) -> Evidence:
+    """Return what an archive's ``evidence.json`` holds. Raises ResultError."""
+    try:
+        return read_evidence(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ResultError(f"evidence.json is malformed: {str(error)[:200]}") from error
 
