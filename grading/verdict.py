@@ -6,7 +6,7 @@ Every rule that fires is listed with its numbers. Only ``incorrect`` and ``integ
 Source: docs/grader.md "Verdicts".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -152,9 +152,9 @@ def has_integrity_lead(taken: PassEvidence, device: str) -> bool:
     return "integrity" in (*words, *(item.word for item in judge_code(taken.mapped_code)))
 
 
-def is_plainly_wrong(taken: PassEvidence) -> bool:
+def is_plainly_wrong(shapes: Sequence[ShapeEvidence]) -> bool:
     """Tell whether more than a tenth of all answers were wrong: a second pass has nothing left to confirm then."""
-    calls = [call for shape in taken.shapes for call in shape.calls]
+    calls = [call for shape in shapes for call in shape.calls]
     wrong = sum(any(word == "incorrect" for _, word, _ in _faults(call)) for call in calls)
     return wrong > _PLAIN_SHARE * len(calls)
 

@@ -24,7 +24,7 @@ from grading.warden.intake import take_in
 from grading.warden.neighbourpass import run_neighbours
 from grading.warden.onepass import DEADLINES, Job, Pass, is_fault_of_memory
 from grading.warden.oraclehost import OracleHost
-from grading.warden.plan import BASELINE, BASELINE_GPU, NEIGHBOUR_CALLS, NEIGHBOUR_SECONDS, Effort, effort_of
+from grading.warden.plan import BASELINE, BASELINE_GPU, NEIGHBOUR_CALLS, NEIGHBOUR_SECONDS, Effort, effort_of, shared
 from grading.warden.process import LIMITS, Limits, limits_on
 from grading.warden.talk import Deadlines
 from grading.yardstick import yardstick
@@ -152,7 +152,9 @@ def _run_neighbours(
     request: Request, job: Job, passes: list[PassEvidence], host: OracleHost, on_step: OnStep
 ) -> list[Neighbour]:
     """Ask about shapes beside the listed ones, drawn by the first pass's secret, if all passes came to a good end."""
-    if not job.effort.neighbours or any(taken.ended != "complete" or is_plainly_wrong(taken) for taken in passes):
+    if not job.effort.neighbours or any(
+        taken.ended != "complete" or is_plainly_wrong(taken.shapes) for taken in passes
+    ):
         return []
     count = how_many_neighbours(job.effort, passes[0])
     moves = load_moves(request.reference.parent, request.problem.shape_names)
@@ -177,16 +179,18 @@ def _needs_pass(passes: list[PassEvidence], job: Job) -> bool:
     last = passes[-1]
     if is_fault_of_memory(last) or has_integrity_lead(last, job.device):
         return True
-    return len(passes) < job.effort.passes and last.ended == "complete" and not is_plainly_wrong(last)
+    return len(passes) < job.effort.passes and last.ended == "complete" and not is_plainly_wrong(last.shapes)
 
 
 def _make_job(request: Request, form: Form) -> Job:
-    problem, effort = request.problem, request.effort or effort_of(request.tier, request.device)
+    problem = request.problem
+    shapes = request.shapes or shapes_for(problem, request.device, form)
+    effort = request.effort or shared(effort_of(request.tier, request.device), len(shapes))
     is_untimed = bool(problem.untimed(form))
     return Job(
         problem=problem.key,
         reference=request.reference,
-        shapes=request.shapes or shapes_for(problem, request.device, form),
+        shapes=shapes,
         stress=[msgspec.structs.asdict(case) for case in problem.check.stress],
         tolerance=problem.check.tolerance,
         bundle=request.bundle,

@@ -19,13 +19,14 @@ from grading.card import name_inside
 from grading.evidence import Call, CodeLook, DeviceSample, PassEvidence, ShapeEvidence
 from grading.oracle.gates import Gate
 from grading.problem import Shape
+from grading.verdict import is_plainly_wrong
 from grading.warden.claims import as_lines, census_rows, record_call
 from grading.warden.cores import keep_to
 from grading.warden.gpustate import Sampler
 from grading.warden.hold import LEAST_US, hold_us, usual
 from grading.warden.mappedcode import CodeWatch
 from grading.warden.oraclehost import OracleHost
-from grading.warden.plan import Cost, Effort, Step, fit, plan_battery, plan_warmup
+from grading.warden.plan import Cost, Effort, Step, fit, once_wrong, plan_battery, plan_warmup
 from grading.warden.process import LIMITS, ROOT, Child, Limits, Program
 from grading.warden.talk import Deadlines, Rung, Stopped, Talk
 
@@ -252,14 +253,15 @@ class Pass:
     def _run_shape(self, talk: Talk, index: int) -> None:
         self._step(f"shape {index}")
         job = self.job
+        effort = once_wrong(job.effort) if is_plainly_wrong(self.shapes) else job.effort
         self.calls, self._hold_us = [], LEAST_US
         census: list[dict[str, Any]] = []
         cases, began = self._map_shape(talk, index), monotonic()
         talk.tell_worker({"do": "model", "arguments": self._arguments[index]}, job.deadlines.build)
         try:
             rng = random.Random(f"{self.plan_seed}/{index}")
-            self._warm_up(talk, index, rng)
-            steps = list(plan_battery(fit(job.effort, self._cost(), cases), cases, rng))
+            self._warm_up(talk, index, effort, rng)
+            steps = list(plan_battery(fit(effort, self._cost(), cases), cases, rng))
             looked = rng.randrange(len(steps))
             for place, step in enumerate(steps):
                 self._take_step(talk, step, index)
@@ -274,6 +276,7 @@ class Pass:
                     noop_done_ns=[noop.done_ns for noop in noops],
                     noop_snap_ns=[noop.snap_ns for noop in noops],
                     noop_held_ns=[noop.held_ns for noop in noops],
+                    noop_flushed_ns=[noop.flushed_ns for noop in noops],
                     calls=self.calls,
                     floor_ms=job.floors_ms[index] if index < len(job.floors_ms) else None,
                     census=census,
@@ -282,11 +285,11 @@ class Pass:
                 )
             )
 
-    def _warm_up(self, talk: Talk, index: int, rng: random.Random) -> None:
+    def _warm_up(self, talk: Talk, index: int, effort: Effort, rng: random.Random) -> None:
         """Make the first calls; what they took decides the hold, and how many calls fit."""
         self._costs = []
-        most = self.job.effort.seconds * _WARMUP_SHARE
-        for step in plan_warmup(self.job.effort, rng):
+        most = effort.seconds * _WARMUP_SHARE
+        for step in plan_warmup(effort, rng):
             self._take_step(talk, step, index)
             if most and len(self._costs) >= _LEAST_WARMUP and sum(cost.oracle for cost in self._costs) > most:
                 break

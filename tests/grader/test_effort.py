@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from grading.evidence import ShapeEvidence
+from grading.verdict_timing import summarise
 from grading.warden.grade import Grade
 from grading.warden.oraclehost import OracleHost
-from grading.warden.plan import Effort
+from grading.warden.plan import FULL_GPU, QUICK, Effort, shared
 from tests.grader.support import OPS, TINY, grade_source
 
 ONE = [{"M": 32, "N": 48, "K": 64}]
@@ -56,6 +57,22 @@ def test_a_shape_that_may_take_no_time_still_gets_every_probe(host: OracleHost) 
 def test_a_candidate_that_is_slow_at_first_is_probed_no_less(host: OracleHost) -> None:
     found = counts(graded(host, replace(EFFORT, seconds=20.0), 0.5).evidence.passes[0].shapes[0])
     assert (found["edit"], found["timed"]) == (20, 25)
+
+
+def test_many_shapes_share_the_time_of_a_pass() -> None:
+    assert [shared(FULL_GPU, count).seconds for count in (1, 3, 4, 18)] == [24.0, 24.0, 18.0, 4.0]
+    assert shared(QUICK, 18) == QUICK
+
+
+def test_after_a_plainly_wrong_shape_the_others_are_asked_little(host: OracleHost) -> None:
+    # An H200 spent 80 of 102 seconds on the times of a wrong answer's other shapes.
+    shapes = [*ONE, {"M": 16, "N": 32, "K": 64}]
+    source = MODEL.replace("{seconds}", "0").replace("return (", "return 0 * (")
+    first, second = grade_source("M", source, host, effort=EFFORT, shapes=shapes).evidence.passes[0].shapes
+    assert counts(first)["timed"] > 60 and len(second.calls) < len(first.calls) / 3
+    assert {"timed", "unheld", "recalled"}.isdisjoint(call.group for call in second.calls)
+    assert {"structural", "edit", "new_weights", "addresses"} <= {call.group for call in second.calls}
+    assert summarise(second) is None
 
 
 def test_calls_without_a_hold_are_compared_like_all_others(host: OracleHost) -> None:
