@@ -21,7 +21,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     done_ns        outside clock from ``go`` to the worker's ``done``
     snap_ns        outside clock from ``go`` to the oracle's copy of the answer
     held_ns        how long the oracle kept the device busy, from about ``go`` on, by its own events
-    flushed_ns     how long the oracle's flush of the L2 cache took before ``go``, by its own clock; 0 on a processor
     claim_ns       what the worker says it measured
     ratio          largest error over its bound; None = not finite where the reference is, or no answer
     is_within_deck the deck's own absolute tolerance would have let the answer pass
@@ -36,7 +35,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     done_ns: int
     snap_ns: int
     held_ns: int = 0
-    flushed_ns: int = 0
     claim_ns: int
     ratio: float | None
     bad: int
@@ -61,7 +59,6 @@ class ShapeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     noop_done_ns: list[int]
     noop_snap_ns: list[int]
     noop_held_ns: list[int] = []
-    noop_flushed_ns: list[int] = []
     calls: list[Call]
     census: list[dict[str, str | float | int]] = []
     floor_ms: float | None = None

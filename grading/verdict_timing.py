@@ -1,4 +1,4 @@
-"""Timing rules T1 to T10, as pure functions on recorded samples.
+"""Timing rules T1 to T9, as pure functions on recorded samples.
 
 The event time is the worker's claim; the outside time is the warden's own clock from ``go`` to the oracle's copy of the
 answer, less the time for which the oracle held the device, less the same protocol with a call that does nothing. On a
@@ -20,7 +20,6 @@ US = 1000.0
 OUTSIDE_SLACK_NS = 60 * US
 OUTSIDE_SLACK_CPU_NS = 5000 * US
 SETTLE_SLACK_NS, SETTLE_SHARE, SETTLE_OF_CLAIM = 30 * US, 0.25, 0.05
-FLUSH_SLACK_NS, FLUSH_SHARE = 150 * US, 1.0
 OUTSIDE_FAIL, OUTSIDE_AUDIT = 1.5, 1.25
 SPREAD, CLUSTER_GAP, CLUSTER_SHARE = 1.25, 1.3, 0.1
 AGREES, AGREES_SLACK_MS, SLOWER = 1.05, 0.003, 1.15
@@ -95,7 +94,6 @@ def judge_timing(shape: ShapeEvidence, published_ms: Sequence[float | None], *, 
     if not is_gpu:
         return
     yield from judge_settle(timed, shape)
-    yield from judge_flush(timed, shape)
     soft: Callable[[Iterable[TimingRule]], Iterator[TimingRule]] = _softened if is_launch_bound(shape) else iter
     yield from soft(judge_distribution([call.claim_ns for call in _unstalled(timed)]))
     yield from soft(judge_classes(shape))
@@ -169,21 +167,6 @@ def judge_settle(timed: Sequence[Call], shape: ShapeEvidence) -> Iterator[Timing
     if waits - plain > SETTLE_SLACK_NS + SETTLE_SHARE * plain + SETTLE_OF_CLAIM * claim:
         excess = (waits - plain) / US
         yield TimingRule("T8.settle", "needs_audit", f"the answer settled {excess:.0f} us later than with a no-op")
-
-
-def judge_flush(timed: Sequence[Call], shape: ShapeEvidence) -> Iterator[TimingRule]:
-    """T10: the oracle's flush before ``go`` waits for whatever the worker's context still runs; nothing should.
-
-    The worker waited for its device before it said that it stands ready. What runs afterwards was started by another
-    thread of the candidate, to see the inputs before the clock starts.
-    """
-    plain = sorted(shape.noop_flushed_ns)
-    if len(plain) < 3 or not plain[0]:
-        return
-    middle, flushed = statistics.median(plain), statistics.median(call.flushed_ns for call in timed)
-    if flushed - middle > FLUSH_SLACK_NS + FLUSH_SHARE * middle + quantile(plain, 0.95) - quantile(plain, 0.5):
-        message = f"the flush before a call took {flushed / US:.0f} us, before a no-op {middle / US:.0f} us"
-        yield TimingRule("T10.early", "needs_audit", message)
 
 
 def _unstalled(timed: Sequence[Call]) -> Sequence[Call]:

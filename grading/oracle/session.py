@@ -4,7 +4,7 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import monotonic, perf_counter_ns
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -164,14 +164,13 @@ class Oracle:
         number, slot = int(message["number"]), self._slots[int(message["slot"])]
         deadline = monotonic() + float(message["seconds"])
         self._own_bell.wait(RELEASE, number, deadline)
-        flushed_ns, held = self._release(slot, int(message["flush_bytes"]), int(message["hold_us"]))
+        held = self._release(slot, int(message["flush_bytes"]), int(message["hold_us"]))
         self._own_bell.ring(RELEASED, number)
         self._bell.wait(DONE, number, deadline)
         copies = [arena.tensor.clone() for arena in self._outputs]
         self._settle(0)
         self._own_bell.ring(SNAPPED, number)
-        clocks = {"held_ns": round(held() * 1e6), "flushed_ns": flushed_ns}
-        answer = {"event": "judged", "number": number} | clocks
+        answer = {"event": "judged", "number": number, "held_ns": round(held() * 1e6)}
         return answer if message["noop"] else answer | self._verdict(slot, copies, number)
 
     def calibrate(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -182,29 +181,26 @@ class Oracle:
         """Say the secret; the worker has ended."""
         return {"event": "revealed", "secret": self._secret.reveal() if self._secret else None}
 
-    def _release(self, slot: _Slot, flush_bytes: int, hold_us: int) -> tuple[int, Callable[[], float]]:
+    def _release(self, slot: _Slot, flush_bytes: int, hold_us: int) -> Callable[[], float]:
         """Evict the L2 cache, then complete the inputs: until now every arena held wrong lines.
 
         Held, the GPU stays busy here while the worker launches: its context gets the GPU only once this one is idle, so
         its events time the device's work and not the host's launches. The hold is queued right behind the inputs, so
-        that no kernel which watches them finds the GPU free. Returns the nanoseconds of the flush, which waits for
-        whatever the worker's context is doing, and what tells later how many milliseconds the hold was.
+        that no kernel which watches them finds the GPU free. Returns what tells later how many milliseconds it was.
         """
         assert slot.content is not None
-        began = perf_counter_ns()
         self._settle(flush_bytes)
-        flushed_ns = perf_counter_ns() - began if flush_bytes else 0
         for arena, tensor in zip(slot.arenas, slot.content.inputs, strict=True):
             arena.complete(tensor)
         if self._device == "cpu" or not hold_us:
             self._settle(0)
-            return flushed_ns, lambda: 0.0
+            return lambda: 0.0
         start, end = _Event(enable_timing=True), _Event(enable_timing=True)
         start.record()
         _sleep(hold_us * _CYCLES_PER_US)
         end.record()
         start.synchronize()
-        return flushed_ns, lambda: float(start.elapsed_time(end))
+        return lambda: float(start.elapsed_time(end))
 
     def _verdict(self, slot: _Slot, copies: "list[Tensor]", number: int) -> dict[str, Any]:
         content = slot.content

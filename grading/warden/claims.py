@@ -23,7 +23,6 @@ def record_call(number: int, step: Step, rung: Rung, moved: float | None) -> Cal
         done_ns=rung.done_ns,
         snap_ns=rung.snap_ns,
         held_ns=rung.held_ns,
-        flushed_ns=rung.flushed_ns,
         claim_ns=claim if isinstance(claim, int) and 0 <= claim < _LARGEST_CLAIM_NS else 0,
         ratio=judged["ratio"],
         bad=judged["bad"],

@@ -276,7 +276,6 @@ class Pass:
                     noop_done_ns=[noop.done_ns for noop in noops],
                     noop_snap_ns=[noop.snap_ns for noop in noops],
                     noop_held_ns=[noop.held_ns for noop in noops],
-                    noop_flushed_ns=[noop.flushed_ns for noop in noops],
                     calls=self.calls,
                     floor_ms=job.floors_ms[index] if index < len(job.floors_ms) else None,
                     census=census,

@@ -66,11 +66,6 @@ class Rung:
         """For how long the oracle kept the device busy."""
         return int(self.judged["held_ns"])
 
-    @property
-    def flushed_ns(self) -> int:
-        """How long the oracle's flush took."""
-        return int(self.judged["flushed_ns"])
-
 
 @dataclass
 class Talk:

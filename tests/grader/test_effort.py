@@ -60,7 +60,12 @@ def test_a_candidate_that_is_slow_at_first_is_probed_no_less(host: OracleHost) -
 
 
 def test_many_shapes_share_the_time_of_a_pass() -> None:
-    assert [shared(FULL_GPU, count).seconds for count in (1, 3, 4, 18)] == [24.0, 20.0, 15.0, pytest.approx(3.33, abs=0.01)]
+    assert [shared(FULL_GPU, count).seconds for count in (1, 3, 4, 18)] == [
+        24.0,
+        20.0,
+        15.0,
+        pytest.approx(3.33, abs=0.01),
+    ]
     assert shared(QUICK, 18) == QUICK
 
 

@@ -14,7 +14,6 @@ from grading.verdict_timing import (
     judge_classes,
     judge_distribution,
     judge_floor,
-    judge_flush,
     judge_halves,
     judge_outside,
     judge_settle,
@@ -230,17 +229,6 @@ def test_t8_lets_the_copy_after_a_long_call_take_its_time():
     """On an H200 the copy after calls of 13 to 25 ms settled up to 140 us later than after a no-op."""
     long = [make_call(claim_ns=17_000 * US, done_ns=17_100 * US, snap_ns=17_260 * US) for _ in range(20)]
     assert words(judge_settle(long, make_shape())) == []
-
-
-def test_t10_asks_what_ran_before_the_clock():
-    quiet, busy = ([make_call(flushed_ns=each * US) for _ in range(20)] for each in (110, 900))
-    shape = make_shape(noop_flushed_ns=[100 * US] * 20)
-    assert words(judge_flush(quiet, shape)) == []
-    assert words(judge_flush(busy, shape)) == ["T10.early needs_audit"]
-    # Evidence of before there was such a clock, and of a processor.
-    assert (
-        words(judge_flush(busy, make_shape())) == words(judge_flush(busy, make_shape(noop_flushed_ns=[0] * 20))) == []
-    )
 
 
 def test_times_are_summarised_with_the_noop_taken_off():

@@ -1,8 +1,10 @@
 """A thread multiplies what the inputs hold, over and over, from the moment the worker stands ready until it is called.
 
-A call that finds the inputs unchanged since then gives the product that is there. Every answer is right.
+A call that finds the inputs unchanged since then gives the product that is there, so every answer is right. Nothing is
+gained: before the hold the inputs are incomplete, and during it the device is not given to this process. On an H200 its
+calls took 1.3 to 6.4 ms where the honest product takes 0.70.
 
-Op: M. Expect: needs_audit by T10.early.
+Op: M. Expect: verified.
 """
 
 import sys

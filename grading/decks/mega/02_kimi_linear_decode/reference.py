@@ -17,7 +17,7 @@ Weights are drawn on the device from the current seed, since drawing them on the
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -35,9 +35,12 @@ STRUCTURAL_TOLERANCE = (0.1, 0.1)
 # Router logits are bf16 numbers of size 1 to 2: two that lie within a few of their steps may be ranked either way.
 CLOSE = 0.06
 _FAR_OFF = 0.012
+# So near, no other choice has to be tried.
+_FITS = 0.006
 # No exchange of experts around the border changes a layer by that much.
 _TOO_FAR = 0.7
 _MOST_SWAPS = 3
+Swap = tuple[int, int]
 
 
 class Q4(nn.Module):
@@ -136,11 +139,11 @@ class Experts(nn.Module):
             Q4(moe_inter, hidden, 1),
         )
 
-    def forward(self, x: Tensor, swap: tuple[int, int] | None) -> Tensor:
+    def forward(self, x: Tensor, swaps: Sequence[Swap] = ()) -> Tensor:
         logits = self.router(x).float()
         order = logits.sort(descending=True, stable=True).indices.tolist()
-        if swap is not None:
-            order[swap[0]], order[swap[1]] = order[swap[1]], order[swap[0]]
+        for inside, outside in swaps:
+            order[inside], order[outside] = order[outside], order[inside]
         chosen = order[:n_active]
         shares = logits.softmax(dim=0)[chosen]
         shares = shares / (shares.sum() + 1e-9) * ROUTED_SCALING
@@ -151,7 +154,7 @@ class Experts(nn.Module):
             )
         return total.bfloat16()
 
-    def possible_swaps(self, x: Tensor) -> list[tuple[int, int]]:
+    def possible_swaps(self, x: Tensor) -> list[Swap]:
         """Return the exchanges of ranks around the border whose logits are close."""
         logits = self.router(x).float().sort(descending=True).values.tolist()
         inside = range(n_active - 1, max(-1, n_active - 1 - _MOST_SWAPS), -1)
@@ -181,14 +184,14 @@ class Model(nn.Module):
         self, token: Tensor, memory: Tensor, windows: Tensor, latents: Tensor, rope_keys: Tensor
     ) -> tuple[Tensor, ...]:
         Last.model = self
-        return self.step((token, memory, windows, latents, rope_keys), [None] * LAYERS)[0]
+        return self.step(
+            (token, memory, windows, latents, rope_keys), lambda layer, x, normed: x + self.blend(layer, normed)
+        )
 
-    def step(
-        self, inputs: Sequence[Tensor], swaps: Sequence[tuple[int, int] | None]
-    ) -> tuple[tuple[Tensor, ...], list[list[tuple[int, int]]]]:
-        """Return the answer with the given exchanges of experts, and the exchanges that each layer may have."""
+    def step(self, inputs: Sequence[Tensor], choose: Callable[[int, Tensor, Tensor], Tensor]) -> tuple[Tensor, ...]:
+        """Return the answer; ``choose`` adds a layer's experts to its stream, given the stream and the normed one."""
         x, memory, windows, latents, rope_keys = inputs
-        memories, new_windows, possible = [], [], []
+        memories, new_windows = [], []
         for number, block in enumerate(self.blocks):
             normed = norm(x, block.attn_norm)
             if number < LINEAR_LAYERS:
@@ -198,10 +201,23 @@ class Model(nn.Module):
             else:
                 read, latent, key = block.attn(normed, latents, rope_keys)
             x = x + read
-            normed = norm(x, block.moe_norm)
-            possible.append(block.moe.possible_swaps(normed))
-            x = x + block.moe(normed, swaps[number])
-        return (x, torch.stack(memories), torch.stack(new_windows), latent, key), possible
+            x = choose(number, x, norm(x, block.moe_norm))
+        return x, torch.stack(memories), torch.stack(new_windows), latent, key
+
+    def blend(self, layer: int, normed: Tensor, swaps: Sequence[Swap] = ()) -> Tensor:
+        """Return what a layer's experts add to the stream, after exchanges of ranks."""
+        added: Tensor = self.blocks[layer].moe(normed, swaps)
+        return added
+
+    def shown(self, layer: int, x: Tensor) -> Tensor:
+        """Return the first part of the answer that shows a layer's stream: what the next layer projects, or itself."""
+        if layer + 1 == LAYERS:
+            return x
+        block = self.blocks[layer + 1]
+        normed = norm(x, block.attn_norm)
+        if layer + 1 == LINEAR_LAYERS:
+            return block.attn.kv_a(normed)[:kv_lora]
+        return torch.stack([block.attn.q_proj(normed), block.attn.k_proj(normed), block.attn.v_proj(normed)])
 
 
 class WholeModel(Model):
@@ -301,31 +317,46 @@ def compared_parts(
     inputs: list[Tensor], expected: tuple[Tensor, ...], actual: tuple[Tensor, ...]
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Yield all parts, held against the choice of experts, among those that rounding allows, that fits best."""
-    best, error = expected, max(distance(expected, actual, layer) for layer in range(LAYERS))
-    if _FAR_OFF < error < _TOO_FAR and all(part.isfinite().all() for part in actual):
+    best, errors = expected, [distance(*(seen_of(answer, n) for answer in (expected, actual))) for n in range(LAYERS)]
+    if _FAR_OFF < max(errors) < _TOO_FAR and all(part.isfinite().all() for part in actual):
         best = fit_choices(inputs, actual)
     yield from zip(("out", "memory", "windows", "latent", "rope_key"), best, actual, strict=True)
 
 
 def fit_choices(inputs: list[Tensor], actual: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the answer whose layers each use the possible experts that lie nearest, first layer first."""
-    swaps: list[tuple[int, int] | None] = [None] * LAYERS
-    best, possible = Last.model.step(inputs, swaps)
-    for layer in range(LAYERS):
-        for swap in possible[layer]:
-            tried = [*swaps[:layer], swap, *swaps[layer + 1 :]]
-            answer, _ = Last.model.step(inputs, tried)
-            if distance(answer, actual, layer) < distance(best, actual, layer):
-                best, swaps = answer, tried
-        best, possible = Last.model.step(inputs, swaps)
-    return best
+    """Return the answer whose layers, first to last, use the possible experts that lie nearest to an actual one."""
+    model = Last.model
+
+    def choose(layer: int, x: Tensor, normed: Tensor) -> Tensor:
+        """Exchange ranks one pair after the other, for as long as that comes nearer."""
+        wanted, swaps = seen_of(actual, layer), []
+        possible = model.blocks[layer].moe.possible_swaps(normed)
+        best = x + model.blend(layer, normed)
+        error = distance(model.shown(layer, best), wanted)
+        while possible and error > _FITS:
+            tried = [(x + model.blend(layer, normed, [*swaps, swap]), swap) for swap in possible]
+            errors = [distance(model.shown(layer, stream), wanted) for stream, _ in tried]
+            least = min(errors)
+            if least >= error:
+                break
+            (best, swap), error = tried[errors.index(least)], least
+            swaps.append(swap)
+            possible = [other for other in possible if not set(other) & set(swap)]
+        return best
+
+    return model.step(inputs, choose)
 
 
-def distance(expected: tuple[Tensor, ...], actual: tuple[Tensor, ...], layer: int) -> float:
-    """Return the relative error of the first thing that a layer's experts change."""
-    pairs = [(answer[0], answer[3], *answer[2][1:, :, -1]) for answer in (expected, actual)]
-    wanted, found = (pair[(2, 3, 1, 0)[layer]].float() for pair in pairs)
-    return float((wanted - found).norm() / wanted.norm())
+def seen_of(answer: tuple[Tensor, ...], layer: int) -> Tensor:
+    """Return the part of an answer that `Model.shown` tells of a layer."""
+    out, _, windows, latent, _ = answer
+    return (windows[1][:, -1], windows[2][:, -1], latent, out)[layer]
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    """Return how far two tensors lie apart, as a share of the second one's size; without end where that is 0."""
+    size = float(other.float().norm())
+    return float((one.float() - other.float()).norm()) / size if size else float("inf")
 
 
 def whole_parts(
