@@ -11,6 +11,7 @@ import msgspec
 
 from grading.survey.agreement import measure_agreement
 from grading.survey.book import write_json
+from grading.survey.floors import measure_floors
 from grading.survey.kernels import measure_kernels
 from grading.survey.seeds import measure_seeds
 from grading.survey.tolerances import measure_errors
@@ -18,6 +19,7 @@ from grading.survey.work import Work
 
 MEASURES: dict[str, Callable[[Work], Iterator[msgspec.Struct]]] = {
     "agreement": measure_agreement,
+    "floors": measure_floors,
     "kernels": measure_kernels,
     "seeds": measure_seeds,
     "tolerances": measure_errors,

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 from grading.cpushapes import shapes_for
 from grading.hardware import Gpu, load_gpus
 from grading.problem import Problem
-from grading.survey import agreement, grades, kernels, seeds, tolerances
+from grading.survey import agreement, floors, grades, kernels, seeds, tolerances
 from grading.survey.book import Book, Budget, Entry, Item, OutOfTime, Survey, SurveyError, say
 from grading.survey.items import (
     NUMERIC_CHEATS,
@@ -172,9 +173,26 @@ def survey_tolerances(options: Options) -> tuple[int, str]:
     return left, "\n".join(map(tolerances.table, entries))
 
 
+def survey_floors(options: Options) -> tuple[int, str]:
+    """Measure what any kernel could reach by the deck's method, for problems whose score times alone give."""
+    if options.device == "cpu":
+        raise SurveyError("floors needs a GPU: on a processor there are no launches to measure")
+    gpu, runner, book = options.board(), options.runner(), options.open_book("floors")
+    known = {problem.key: problem for problem in gradeable_problems() if problem.metric.kind == "peak_fraction"}
+
+    def measure(item: Item, seconds: float, before: Entry | None) -> Any:
+        return runner.run(_work(options, gpu, known[item.problem], []), seconds, floors.Floors)
+
+    chosen = _some(key for key in known if not options.only or any(fnmatch(key, glob) for glob in options.only))
+    items = [Item(key, "", _digest(known[key].version)) for key in chosen]
+    left = options.survey(book, options.each).run(items, measure)
+    return left, "\n".join(floors.table(book.entries[item.key]) for item in items if item.key in book.entries)
+
+
 SURVEYS: dict[str, Callable[[Options], tuple[int, str]]] = {
     "grades": survey_grades,
     "agreement": survey_agreement,
+    "floors": survey_floors,
     "kernels": survey_kernels,
     "seeds": survey_seeds,
     "tolerances": survey_tolerances,
