@@ -12,9 +12,9 @@ Through the deck's entry points (``ENTRY``) a call is given a seed, and the answ
 stay in whatever form the submission keeps them.
 """
 
-import copy
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -47,21 +47,43 @@ class Block(nn.Module):
         self.gate_proj, self.up_proj = draw(INNER, HIDDEN), draw(INNER, HIDDEN)
         self.down_proj = draw(HIDDEN, INNER)
 
-    def forward(self, x: Tensor, keys: Tensor, values: Tensor, position: int) -> Tensor:
-        """Return the block's output; write the new key and value into row ``position`` of the caches."""
+    def widened(self) -> "Widened":
+        """Return the weights in fp32, those that meet the same vector side by side."""
+        qkv, inner = (self.q_proj, self.k_proj, self.v_proj), (self.gate_proj, self.up_proj)
+        norms = (self.input_ln, self.q_norm, self.k_norm, self.post_ln)
+        rest = (torch.cat(qkv), self.o_proj, torch.cat(inner), self.down_proj)
+        return Widened(*(weight.float() for weight in (*norms, *rest)))
+
+
+@dataclass(frozen=True)
+class Widened:
+    """A block in fp32, made once a call: to widen weights and caches for every token takes longer than the rest."""
+
+    input_ln: Tensor
+    q_norm: Tensor
+    k_norm: Tensor
+    post_ln: Tensor
+    qkv: Tensor
+    out: Tensor
+    inner: Tensor
+    down: Tensor
+
+    def step(self, x: Tensor, keys: Tensor, values: Tensor, position: int, turn: Tensor) -> Tensor:
+        """Return the block's output; write the new key and value into row ``position`` of the caches.
+
+        keys, values  fp32 that holds what bf16 can
+        turn          cosines and sines of the position's angles (2, 64)
+        """
         rest = x.float()
-        h = norm(rest, self.input_ln)
-        q = norm((self.q_proj.float() @ h).view(HEADS, HEAD), self.q_norm)
-        k = norm((self.k_proj.float() @ h).view(KV_HEADS, HEAD), self.k_norm)
-        keys[:, position] = rotate(k, position).bfloat16()
-        values[:, position] = (self.v_proj.float() @ h).view(KV_HEADS, HEAD).bfloat16()
-        q = rotate(q, position).view(KV_HEADS, HEADS // KV_HEADS, HEAD)
-        seen_k, seen_v = (cache[:, : position + 1].float() for cache in (keys, values))
+        q, k, v = (self.qkv @ norm(rest, self.input_ln)).view(-1, HEAD).split((HEADS, KV_HEADS, KV_HEADS))
+        keys[:, position] = rotate(norm(k, self.k_norm), turn).bfloat16()
+        values[:, position] = v.bfloat16()
+        q = rotate(norm(q, self.q_norm), turn).view(KV_HEADS, HEADS // KV_HEADS, HEAD)
+        seen_k, seen_v = keys[:, : position + 1], values[:, : position + 1]
         shares = (q @ seen_k.mT * HEAD**-0.5).softmax(dim=-1)
-        rest = rest + self.o_proj.float() @ (shares @ seen_v).flatten()
-        h = norm(rest, self.post_ln)
-        inner = F.silu(self.gate_proj.float() @ h) * (self.up_proj.float() @ h)
-        return (rest + self.down_proj.float() @ inner).bfloat16()
+        rest = rest + self.out @ (shares @ seen_v).flatten()
+        gate, up = (self.inner @ norm(rest, self.post_ln)).chunk(2)
+        return (rest + self.down @ (F.silu(gate) * up)).bfloat16()
 
 
 class Model(nn.Module):
@@ -74,9 +96,9 @@ class Model(nn.Module):
 
     def forward(self, hidden: Tensor, tokens: Tensor, k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, ...]:
         start, steps = k_cache.shape[2], tokens.shape[0]
-        keys, values = (F.pad(cache, (0, 0, 0, steps)) for cache in (k_cache, v_cache))
+        keys, values = (F.pad(cache.float(), (0, 0, 0, steps)) for cache in (k_cache, v_cache))
         hidden = self.advance(hidden, tokens, keys, values, start)
-        return hidden, keys[:, :, start:].contiguous(), values[:, :, start:].contiguous()
+        return hidden, keys[:, :, start:].bfloat16(), values[:, :, start:].bfloat16()
 
     def nearest(self, inputs: list[Tensor], expected: list[Tensor], actual: list[Tensor]) -> list[Tensor]:
         """Return the admissible answer nearest to an actual one: what follows steps that rounding decides may be any.
@@ -99,10 +121,12 @@ class Model(nn.Module):
 
     def advance(self, hidden: Tensor, tokens: Tensor, keys: Tensor, values: Tensor, start: int) -> Tensor:
         """Return the output after the tokens; write their keys and values into the caches from row ``start`` on."""
+        blocks = [block.widened() for block in self.blocks]
+        turns = turns_of(start, tokens.shape[0], tokens.device)
         for step in range(tokens.shape[0]):
             hidden = 0.5 * tokens[step] + 0.5 * hidden
-            for layer, block in enumerate(self.blocks):
-                hidden = block(hidden, keys[layer], values[layer], start + step)
+            for layer, block in enumerate(blocks):
+                hidden = block.step(hidden, keys[layer], values[layer], start + step, turns[step])
         return hidden
 
 
@@ -129,13 +153,11 @@ class SeededModel(Model):
 
     def forward(self, seed: Tensor) -> Tensor:
         number, device = int(seed), seed.device
-        # Widened once: the prefill would do it for every token.
-        wide = copy.deepcopy(self).float()
         sizes = (self.num_layers, KV_HEADS, sum(self.parts), HEAD)
-        keys, values = (torch.zeros(sizes, dtype=torch.bfloat16, device=device) for _ in range(2))
+        keys, values = (torch.zeros(sizes, device=device) for _ in range(2))
         hidden, position = stream(number, 1).to(device)[0], 0
         for offset, count in enumerate(self.parts, start=1):
-            hidden = wide.advance(hidden, stream(number + offset, count).to(device), keys, values, position)
+            hidden = self.advance(hidden, stream(number + offset, count).to(device), keys, values, position)
             position += count
         return hidden
 
@@ -164,14 +186,21 @@ def ones(size: int) -> nn.Parameter:
 
 def norm(x: Tensor, weight: Tensor) -> Tensor:
     """Return the root-mean-square norm over the last dimension, fp32."""
-    return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + EPS) * weight.float()
+    return F.rms_norm(x, weight.shape, weight, EPS)
 
 
-def rotate(x: Tensor, position: int) -> Tensor:
-    """Return x with element i and i + 64 turned by the position's angle i."""
-    angle = position * THETA ** (-torch.arange(HEAD // 2, device=x.device) / (HEAD // 2))
+def turns_of(start: int, count: int, device: torch.device) -> Tensor:
+    """Return cosines and sines of ``count`` positions' angles (count, 2, 64)."""
+    positions = torch.arange(start, start + count, device=device)[:, None]
+    angles = positions * THETA ** (-torch.arange(HEAD // 2, device=device) / (HEAD // 2))
+    return torch.stack((angles.cos(), angles.sin()), dim=1)
+
+
+def rotate(x: Tensor, turn: Tensor) -> Tensor:
+    """Return x with element i and i + 64 turned by angle i, whose cosines and sines are given."""
     first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * angle.cos() - second * angle.sin(), first * angle.sin() + second * angle.cos()), dim=-1)
+    cos, sin = turn
+    return torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
 
 
 def get_init_inputs() -> list[int]:
