@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 
@@ -28,6 +29,8 @@ from grading.warden.progress import Progress
 ARCHIVES = "archives"
 # Two grades of one honest kernel: this share on calls longer than this, the printed intervals on shorter ones.
 REPEATS_WITHIN, LONG_MS = 0.02, 0.05
+# Before a grade would be cut off, so long no further shape is begun: all else of it is worth keeping.
+_LAST_SECONDS = 30.0
 
 
 class ShapeGrade(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +107,7 @@ class Grader:
             is_exempt=solution.bundle.is_exempt,
             gpu=self.gpu,
             baselines=_divided(solution.problem),
+            until=monotonic() + seconds - _LAST_SECONDS,
         )
         try:
             with limited(seconds), hold_device(self.device) as held, Progress(sys.stderr) as progress:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -42,6 +43,7 @@ class Request:
     shapes        stand in for the device's own, for tests
     published_ms  by shape, the times that the grade is held against
     baselines     by variant, bundles of our own that are timed first
+    until         on the monotonic clock; shapes beside the listed ones are not begun after it
     """
 
     problem: Problem
@@ -56,6 +58,7 @@ class Request:
     limits: Limits = LIMITS
     effort: Effort | None = None
     gpu: Gpu | None = None
+    until: float = inf
     shapes: list[Shape] | None = None
 
 
@@ -159,7 +162,7 @@ def _run_neighbours(
     count = how_many_neighbours(job.effort, passes[0])
     moves = load_moves(request.reference.parent, request.problem.shape_names)
     shapes = choose_neighbours(job.shapes, moves, count, f"{passes[0].secret}/neighbours")
-    return run_neighbours(job, shapes, host, on_step) if shapes else []
+    return run_neighbours(job, shapes, host, on_step, request.until) if shapes else []
 
 
 def how_many_neighbours(effort: Effort, taken: PassEvidence) -> int:

@@ -5,6 +5,8 @@ It comes after the passes that count and adds nothing to their evidence.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
+from time import monotonic
 
 from grading.evidence import Neighbour
 from grading.problem import Shape
@@ -16,8 +18,12 @@ from grading.warden.talk import Stopped, Talk
 
 @dataclass
 class _NeighbourPass(Pass):
-    """A pass that goes on when a shape is refused; there are no rehearsals, since nothing is timed."""
+    """A pass that goes on when a shape is refused; there are no rehearsals, since nothing is timed.
 
+    until  on the monotonic clock; no shape is begun after it
+    """
+
+    until: float = inf
     seen: dict[int, Neighbour] = field(default_factory=dict)
 
     def _rehearse(self, talk: Talk) -> None:
@@ -27,6 +33,8 @@ class _NeighbourPass(Pass):
         """Build none: a shape's model is built when its turn comes, so that one refusal leaves the others."""
 
     def _run_shape(self, talk: Talk, index: int) -> None:
+        if monotonic() > self.until:
+            return
         shape = {name: float(value) for name, value in self.job.shapes[index].items()}
         reached = len(self.shapes)
         ended, detail = "complete", ""
@@ -42,14 +50,15 @@ class _NeighbourPass(Pass):
 
 
 def run_neighbours(
-    job: Job, shapes: list[Shape], host: OracleHost, on_step: Callable[[str, Pass], None]
+    job: Job, shapes: list[Shape], host: OracleHost, on_step: Callable[[str, Pass], None], until: float = inf
 ) -> list[Neighbour]:
     """Ask a candidate about shapes that are not listed; return what was seen of each, in the same order.
 
-    A shape that the pass did not come to, because the one before ended the worker, has ``ended`` "unreached".
+    A shape that the pass did not come to, since the one before ended the worker or time was up, has ``ended``
+    "unreached".
     """
     own = replace(job, shapes=shapes, listed=tuple(job.shapes), effort=NEIGHBOUR, has_census=False, floors_ms=())
-    taken = _NeighbourPass(own, 0, host, lambda step, taken: on_step(f"neighbours: {step}", taken))
+    taken = _NeighbourPass(own, 0, host, lambda step, taken: on_step(f"neighbours: {step}", taken), until=until)
     taken.run()
     missing = [{name: float(value) for name, value in shape.items()} for shape in shapes]
     unreached = [Neighbour(shape=shape, ended="unreached", detail="", calls=[]) for shape in missing]

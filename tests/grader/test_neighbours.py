@@ -118,6 +118,13 @@ def test_a_candidate_that_dies_beside_the_listed_shapes_keeps_its_verdict(host: 
     assert [taken.ended for taken in done.evidence.passes] == ["complete"]
 
 
+def test_a_grade_whose_time_is_up_keeps_all_but_the_shapes_beside(host: OracleHost) -> None:
+    # A survey on an H200 cut a grade off in its neighbours and lost six minutes of evidence.
+    done = grade_source("M", MODEL, host, effort=replace(TINY, neighbours=9), shapes=LISTED[:1], until=0.0)
+    assert {outcome_of(item) for item in done.evidence.neighbours} == {"unreached"}
+    assert [taken.ended for taken in done.evidence.passes] == ["complete"]
+
+
 @pytest.mark.parametrize(
     ("neighbour", "outcome"),
     [
