@@ -7,6 +7,7 @@ Source: docs/grader.md "Verdicts".
 """
 
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import Literal
 
 import msgspec
@@ -69,6 +70,8 @@ _ENDED = {
 _CLASS_NOTE, _CLASS_AUDIT = 1.5, 4.0
 _CENSUS_SHARE = 0.05
 EDIT_TOLERANCES = 8.0
+RARE_TOLERANCES, RARE_ONE_IN = 3.0, 500
+_RANDOM = frozenset({"nominal", "same", "label"})
 _PLAIN_SHARE = 0.1
 # NVML's reasons that are a fault of the host: slowdown by hardware or heat, and the power brake.
 # The power cap is not among them: every large product reaches it.
@@ -107,11 +110,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge(evidence: Evidence) -> Verdict:
     """Return the verdict on a whole grade."""
-    fired = list(_judge_intake(evidence))
+    fired, rare = list(_judge_intake(evidence)), rare_calls(evidence.passes)
     if evidence.untimed and evidence.passes:
         fired.append(Fired(rule=UNTIMED, word="verified_note", message=evidence.untimed, in_pass=0))
     for taken in evidence.passes:
-        fired += _judge_pass(evidence, taken)
+        fired += _judge_pass(evidence, taken, rare)
     fired = _settle_integrity(fired, evidence.passes)
     fired += _judge_neighbours(evidence)
     tier = isolation_tier(evidence.passes)
@@ -167,10 +170,10 @@ def _judge_intake(evidence: Evidence) -> Iterator[Fired]:
         yield Fired(rule="rules.forbidden", word="incorrect", message=message, in_pass=0)
 
 
-def _judge_pass(evidence: Evidence, taken: PassEvidence) -> Iterator[Fired]:
+def _judge_pass(evidence: Evidence, taken: PassEvidence, rare: frozenset[int]) -> Iterator[Fired]:
     yield from _judge_end(taken)
     for index, shape in enumerate(taken.shapes):
-        yield from _judge_calls(taken, index, shape)
+        yield from _judge_calls(taken, index, shape, rare)
         yield from _judge_class(taken, index, shape)
         if not evidence.intake.is_exempt:
             yield from _judge_census(evidence, taken, index, shape)
@@ -195,10 +198,13 @@ def _judge_end(taken: PassEvidence) -> Iterator[Fired]:
     yield Fired(rule=rule, word="inconclusive", message=message, in_pass=taken.number)
 
 
-def _judge_calls(taken: PassEvidence, index: int, shape: ShapeEvidence) -> Iterator[Fired]:
+def _judge_calls(
+    taken: PassEvidence, index: int, shape: ShapeEvidence, rare: frozenset[int] = frozenset()
+) -> Iterator[Fired]:
     """Yield one item per rule, with the count of calls that broke it and the first of them in words.
 
-    A solution that raises in every call does not run on this device; one that raises in some is wrong in those.
+    A solution that raises in every call does not run on this device; one that raises in some is wrong in those. Calls
+    in ``rare`` open an audit, see `rare_calls`.
     """
     if shape.calls and all(call.fault == "raised" for call in shape.calls):
         message = f"every call raised: {shape.calls[0].fault_text}"
@@ -209,7 +215,10 @@ def _judge_calls(taken: PassEvidence, index: int, shape: ShapeEvidence) -> Itera
         for rule, word, message in _faults(call):
             found.setdefault(rule, []).append((call, word, message))
     for rule, items in found.items():
+        items.sort(key=lambda item: item[0].number in rare)
         call, word, message = items[0]
+        if call.number in rare and word == "incorrect":
+            word, message = "needs_audit", f"{message}; hardly any other answer is off"
         where = f"call {call.number} ({call.group}{' ' + call.name if call.name else ''}): {message}"
         yield Fired(rule=rule, word=word, message=where, in_pass=taken.number, shape=index, count=len(items))
 
@@ -247,6 +256,26 @@ def is_right(call: Call) -> bool:
     if call.form is not None or call.ratio is None:
         return False
     return call.ratio <= EDIT_TOLERANCES if call.kind == "edit" else call.bad == 0 and call.ratio <= 1.0
+
+
+def rare_calls(passes: Sequence[PassEvidence]) -> frozenset[int]:
+    """Return the numbers of the calls that are wrong by little where hardly any is: one in 500, within 3 tolerances.
+
+    Gates are read off some thousand answers, so that an honest kernel can exceed one now and then: one answer in 1,492
+    of ours in mega 02 did, by 1.9. A person looks then; what is wrong by more, more often, in another way than an
+    element's value, or in anything but random content is wrong.
+    """
+    calls = [call for taken in passes for shape in taken.shapes for call in shape.calls]
+    wrong = [call for call in calls if call.fault is None and not is_right(call)]
+    is_slight = all(
+        call.kind in _RANDOM and call.form is None and not call.poison_left and (call.ratio or inf) <= RARE_TOLERANCES
+        for call in wrong
+    )
+    return (
+        frozenset(call.number for call in wrong)
+        if is_slight and len(wrong) <= len(calls) // RARE_ONE_IN
+        else frozenset()
+    )
 
 
 def _judge_class(taken: PassEvidence, index: int, shape: ShapeEvidence) -> Iterator[Fired]:
