@@ -267,15 +267,11 @@ def rare_calls(passes: Sequence[PassEvidence]) -> frozenset[int]:
     """
     calls = [call for taken in passes for shape in taken.shapes for call in shape.calls]
     wrong = [call for call in calls if call.fault is None and not is_right(call)]
-    is_slight = all(
+    is_rare = len(wrong) <= len(calls) // RARE_ONE_IN and all(
         call.kind in _RANDOM and call.form is None and not call.poison_left and (call.ratio or inf) <= RARE_TOLERANCES
         for call in wrong
     )
-    return (
-        frozenset(call.number for call in wrong)
-        if is_slight and len(wrong) <= len(calls) // RARE_ONE_IN
-        else frozenset()
-    )
+    return frozenset(call.number for call in wrong) if is_rare else frozenset()
 
 
 def _judge_class(taken: PassEvidence, index: int, shape: ShapeEvidence) -> Iterator[Fired]:

@@ -63,7 +63,7 @@ class Effort:
 QUICK = Effort(3, 6, 20, 0, 4, 4, 12, 8, (3, 6), 3, 1, False)
 FULL = Effort(3, 20, 60, 0, 12, 8, 30, 8, (8, 24), 4, 2, True, 4)
 QUICK_GPU = Effort(3, 6, 40, 30, 8, 8, 30, 8, (3, 6), 3, 1, False, unheld=8, seconds=12.0, pass_seconds=48.0)
-FULL_GPU = Effort(3, 20, 100, 30, 20, 16, 60, 8, (8, 24), 4, 2, True, 4, 12, 24.0, 60.0)
+FULL_GPU = Effort(3, 20, 100, 30, 20, 16, 60, 8, (8, 24), 4, 2, True, 4, 12, seconds=24.0, pass_seconds=60.0)
 
 # What a baseline gets: its time, and enough fresh content to see that it answers rightly.
 BASELINE = Effort(1, 0, 12, 0, 3, 3, 6, 0, (3, 4), 3, 1, False)
