@@ -184,7 +184,8 @@ def survey_floors(options: Options) -> tuple[int, str]:
         return runner.run(_work(options, gpu, known[item.problem], []), seconds, floors.Floors)
 
     chosen = _some(key for key in known if not options.only or any(fnmatch(key, glob) for glob in options.only))
-    items = [Item(key, "", _digest(known[key].version)) for key in chosen]
+    method = Path(floors.__file__).read_text(encoding="utf-8")
+    items = [Item(key, "", _digest(known[key].version, method)) for key in chosen]
     left = options.survey(book, options.each).run(items, measure)
     return left, "\n".join(floors.table(book.entries[item.key]) for item in items if item.key in book.entries)
 

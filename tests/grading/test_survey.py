@@ -385,7 +385,7 @@ def test_floors_stand_on_the_read_or_on_the_operations_behind_a_launch():
         at="",
         result=msgspec.to_builtins(found),
     )
-    assert f"no kernel scores above {found.ceiling:.4f}" in table(entry) and table(entry).count("share") == 4
+    assert f"a kernel on these floors scores {found.ceiling:.4f}" in table(entry) and table(entry).count("share") == 4
 
 
 def test_floors_are_refused_on_a_processor(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
