@@ -115,7 +115,7 @@ def test_decoding_two_tokens_equals_decoding_them_one_by_one():
     assert torch.equal(whole[1], torch.cat((first[1], second[1]), dim=2))
 
 
-@pytest.mark.parametrize("name", ["sharp_first_half", "silent_tokens"])
+@pytest.mark.parametrize("name", ["sharp_keys", "sharp_first_half", "silent_tokens"])
 def test_steps_that_rounding_decides_are_not_held_against_anyone(name: str):
     """Each output feeds the next step: there an error of one in 256 grows to most of the answer in 64 steps."""
     reference, model, inputs = drawn("cuda/03_megaqwen_decode", {"ctx_len": 96, "decode_steps": 40})
