@@ -13,11 +13,11 @@ torch = pytest.importorskip("torch", reason="references need PyTorch")
 from torch import Tensor  # noqa: E402
 
 from grading.cpushapes import shapes_for  # noqa: E402
+from grading.oracle.contents import Content  # noqa: E402
 from grading.oracle.gates import compare, gate_for  # noqa: E402
 from grading.problem import load_problem  # noqa: E402
-from grading.runner.models import bind_shape  # noqa: E402
-from grading.survey.bench import load_module  # noqa: E402
-from grading.survey.items import gradeable_problems, reference_of  # noqa: E402
+from grading.survey.bench import Bench  # noqa: E402
+from grading.survey.items import gradeable_problems  # noqa: E402
 
 Parts = list[Tensor]
 # Inputs, and what follows for the answer's parts; the model may be changed too.
@@ -31,23 +31,23 @@ def order_of(count: int) -> Tensor:
     return order if bool((order != torch.arange(count)).any()) else order.roll(1)
 
 
-def permuted(*places: int, dim: int = 0, out: int = 0) -> Relation:
-    """Permute a dimension of some inputs: the same permutation of the answer's dimension follows."""
+def permuted(*places: int, dim: int = 0, out: int | None = 0) -> Relation:
+    """Permute a dimension of some inputs: the answer's dimension ``out`` follows, or with None nothing changes."""
 
     def relation(module: ModuleType, model: torch.nn.Module, inputs: Parts) -> tuple[Parts, Callable[[Parts], Parts]]:
         order = order_of(inputs[places[0]].shape[dim])
         moved = [t.index_select(dim, order) if i in places else t for i, t in enumerate(inputs)]
-        return moved, lambda parts: [part.index_select(out, order) for part in parts]
+        return moved, lambda parts: parts if out is None else [part.index_select(out, order) for part in parts]
 
     return relation
 
 
-def scaled(place: int, factor: float = 2.0) -> Relation:
-    """Multiply an input by a power of two: the answer is multiplied, exactly."""
+def scaled(place: int) -> Relation:
+    """Double an input: the answer doubles, exactly."""
 
     def relation(module: ModuleType, model: torch.nn.Module, inputs: Parts) -> tuple[Parts, Callable[[Parts], Parts]]:
-        larger = [(t.float() * factor).to(t.dtype) if i == place else t for i, t in enumerate(inputs)]
-        return larger, lambda parts: [(part.float() * factor).to(part.dtype) for part in parts]
+        larger = [(t.float() * 2).to(t.dtype) if i == place else t for i, t in enumerate(inputs)]
+        return larger, lambda parts: [(part.float() * 2).to(part.dtype) for part in parts]
 
     return relation
 
@@ -110,16 +110,6 @@ def routed_experts_elsewhere(module, model, inputs):
     return [x, order.argsort()[numbers], weights], lambda parts: parts
 
 
-def cached_rows_elsewhere(*places: int, dim: int) -> Relation:
-    """Cached rows have their positions inside: attention does not ask where they stand."""
-
-    def relation(module: ModuleType, model: torch.nn.Module, inputs: Parts) -> tuple[Parts, Callable[[Parts], Parts]]:
-        order = order_of(inputs[places[0]].shape[dim])
-        return [t.index_select(dim, order) if i in places else t for i, t in enumerate(inputs)], lambda parts: parts
-
-    return relation
-
-
 def games_elsewhere(module, model, inputs):
     """cuda 04: games stand beside each other, and share nothing but that one hit moves all generators."""
     obs, state, *games = inputs
@@ -167,10 +157,11 @@ RELATIONS: dict[str, dict[str, Relation]] = {
     "hard/07_w4a16_gemm": {"rows": permuted(0), "scale": scaled(0), "columns": columns_of_the_weight_elsewhere},
     "cuda/01_glm52_fused_moe": {"tokens": permuted(0, 1, 2), "experts": routed_experts_elsewhere},
     "cuda/02_deepseek_nsa": {"heads": permuted(0, 1, 2, dim=1, out=1), "linear in v": scaled(2)},
-    "cuda/03_megaqwen_decode": {"cached rows": cached_rows_elsewhere(2, 3, dim=2)},
+    # Cached rows have their positions inside: attention does not ask where they stand.
+    "cuda/03_megaqwen_decode": {"cached rows": permuted(2, 3, dim=2, out=None)},
     "cuda/04_grid_mingru_sps": {"games": games_elsewhere},
     "mega/02_kimi_linear_decode": {
-        "cached rows": cached_rows_elsewhere(3, 4, dim=0),
+        "cached rows": permuted(3, 4, out=None),
         "experts": ranked_experts_elsewhere,
     },
     "verify/01_conv_update": {"requests": requests_elsewhere(0)},
@@ -187,22 +178,13 @@ def test_every_problem_has_a_relation():
 @pytest.mark.parametrize(("key", "name"), [(key, name) for key, known in RELATIONS.items() for name in known])
 def test_a_reference_obeys_a_relation(key: str, name: str):
     problem = load_problem(*key.split("/"))
-    module = load_module(reference_of(problem), f"relation_{problem.id}")
-    bind_shape(module, shapes_for(problem, "cpu")[0])
-    torch.manual_seed(7)
-    model, inputs = module.Model(*module.get_init_inputs()).eval(), module.get_inputs()
-    in_place = [list(module.Model.forward.__annotations__).index(item) for item in getattr(module, "IN_PLACE", ())]
-
-    def answer(given: Parts) -> Parts:
-        own = [tensor.clone() for tensor in given]
-        found = model(*own)
-        return [*(found if isinstance(found, tuple) else [found]), *(own[place] for place in in_place)]
-
+    bench = Bench(problem, shapes_for(problem, "cpu")[0], "cpu")
+    inputs = bench.source.draw("nominal", "", 0).inputs
     with torch.no_grad():
-        before = [part.clone() for part in answer(inputs)]
+        before = bench.call(bench.oracle, Content(inputs))
         assert all(part.float().abs().max() > 0 for part in before)
-        changed, follow = RELATIONS[key][name](module, model, inputs)
-        after = answer(changed)
+        changed, follow = RELATIONS[key][name](bench.reference, bench.oracle, inputs)
+        after = bench.call(bench.oracle, Content(changed))
         assert changed is inputs or any(not torch.equal(one, other) for one, other in zip(changed, inputs, strict=True))
         for wanted, found in zip(follow(before), after, strict=True):
             shown = found[tuple(slice(size) for size in wanted.shape)]
