@@ -140,11 +140,11 @@ def measure_floors(work: Work) -> Iterator[Floors]:
     bind = _extension().bind
     nothing, launch = by_deck(lambda: None), by_deck(bind(0, 0, 0, 0))
     rate = dense_tflops(problem.metric.dtype, device)
+    processors = torch.cuda.get_device_properties(device).multi_processor_count
     floors = []
     for _, shape in work.chosen_shapes():
         count = -(-int(evaluate(problem.metric.floor_bytes, shape)) // 16)
         data = torch.zeros(count * 16, dtype=torch.uint8, device=device)
-        processors = torch.cuda.get_device_properties(device).multi_processor_count
         plans = [min(each * processors, -(-count // 512)) for each in _BLOCKS_PER_PROCESSOR]
         read = min(by_deck(bind(data.data_ptr(), count, seen.data_ptr(), blocks)) for blocks in plans)
         floor_ms = floor_of(problem, shape, read[0], launch[0], rate)

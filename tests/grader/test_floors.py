@@ -1,7 +1,9 @@
 """The survey ``floors``: what it reads and counts, how it goes about it, and what was recorded on a GPU."""
 
 import json
+import math
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -11,6 +13,7 @@ from grading.formulas import evaluate
 from grading.hardware import load_gpus
 from grading.problem import DECKS, load_problem
 from grading.survey import floors
+from grading.survey.__main__ import main
 from grading.survey.bench import Versions
 from grading.survey.book import Entry
 from grading.survey.floors import Floor, Floors, floor_of, measure_floors, scored, table
@@ -134,6 +137,23 @@ def test_the_table_names_what_failed_and_leaves_out_a_score_that_is_not_there():
     shown = table(make_entry("done", make_floors(problem_of("hard/01_fp8_gemm"), [0.5])))
     assert "scores -; nothing 6.0 us, an empty launch 10.0 us, the library 800 TFLOPS" in shown
     assert shown.endswith("read 500.0 us, floor 500.0 us, share -")
+
+
+def test_floors_stand_on_the_read_or_on_the_operations_behind_a_launch():
+    problem, reads = problem_of("hard/01_fp8_gemm"), [0.02, 0.02, 0.028, 0.05]
+    floors_ms = [floor_of(problem, shape, ms, 0.008, 1400.0) for shape, ms in zip(problem.shapes, reads, strict=True)]
+    # 137.4 and 4.3 GFLOP: the first shape stands on its operations, the third on its bytes.
+    assert floors_ms[0] == pytest.approx(0.008 + 0.09817, rel=1e-3) and floors_ms[2] == reads[2]
+    found = scored(problem, "H200", make_floors(problem, floors_ms))
+    assert found.ceiling == pytest.approx(math.prod(floor.share for floor in found.shapes) ** 0.25)
+    assert found.shapes[0].share == pytest.approx(0.06945 / floors_ms[0], rel=1e-3)
+    shown = table(make_entry("done", found))
+    assert f"a kernel on these floors scores {found.ceiling:.4f}" in shown and shown.count("share") == 4
+
+
+def test_floors_are_refused_on_a_processor(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["floors", "--out", str(tmp_path), "--only", "hard/*"]) == 2
+    assert "floors needs a GPU" in capsys.readouterr().err
 
 
 @pytest.fixture

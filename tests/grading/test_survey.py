@@ -12,12 +12,10 @@ from grading import verdict
 from grading.auditfile import read_audit
 from grading.oracle import gates
 from grading.oracle.gates import Gate, gate_for, read_gates
-from grading.problem import DECKS, load_problem
+from grading.problem import DECKS
 from grading.survey.__main__ import main
-from grading.survey.bench import Versions
-from grading.survey.book import Book, Budget, Entry, Item, ItemFailed, OutOfTime, Survey, SurveyError, limited
+from grading.survey.book import Book, Budget, Item, ItemFailed, OutOfTime, Survey, SurveyError, limited
 from grading.survey.demo import audit_verdict
-from grading.survey.floors import Floor, Floors, floor_of, scored, table
 from grading.survey.gatefit import Spread, fit_gates, lacks
 from grading.survey.grades import Graded, ShapeGrade, repeats
 from grading.survey.items import NUMERIC_CHEATS, cheats_of, gradeable_problems, matching, spread_out, told_solutions
@@ -27,8 +25,6 @@ from grading.verdict_timing import Summary
 
 VENDOR = "hard/05_topk_bitonic/vendor"
 PRESENT = Gate(0.03, 0.02)
-READS = [0.02, 0.02, 0.028, 0.05]
-VERSIONS = Versions(device_name="NVIDIA H200", python="3.12", torch="2.11", cuda="13.0", triton="3.6")
 
 
 def make_items(*names: str) -> list[Item]:
@@ -358,36 +354,3 @@ def test_the_help_names_every_survey():
     section = text[text.index("## Surveys") :]
     for what in ("grades", "agreement", "kernels", "seeds", "tolerances", "demo"):
         assert f"`{what}`" in section
-
-
-def test_floors_stand_on_the_read_or_on_the_operations_behind_a_launch():
-    problem = load_problem("hard", "01_fp8_gemm")
-    floors = [
-        floor_of(problem, shape, read_ms, 0.008, 1400.0) for shape, read_ms in zip(problem.shapes, READS, strict=True)
-    ]
-    # 137.4 and 4.3 GFLOP: the first shape stands on its operations, the third on its bytes.
-    assert floors[0] == pytest.approx(0.008 + 0.09817, rel=1e-3) and floors[2] == READS[2]
-    rows = [Floor(shape=shape, read_ms=0.0, floor_ms=ms) for shape, ms in zip(problem.shapes, floors, strict=True)]
-    found = scored(
-        problem,
-        "H200",
-        Floors(versions=VERSIONS, nothing_ms=0.006, launch_ms=0.008, dense_tflops=1400.0, shapes=rows, ceiling=None),
-    )
-    assert found.ceiling == pytest.approx(math.prod(floor.share for floor in found.shapes) ** 0.25)
-    assert found.shapes[0].share == pytest.approx(0.06945 / floors[0], rel=1e-3)
-    entry = Entry(
-        problem=problem.key,
-        solution="",
-        attempt=1,
-        digest="d",
-        state="done",
-        seconds=1.0,
-        at="",
-        result=msgspec.to_builtins(found),
-    )
-    assert f"a kernel on these floors scores {found.ceiling:.4f}" in table(entry) and table(entry).count("share") == 4
-
-
-def test_floors_are_refused_on_a_processor(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["floors", "--out", str(tmp_path), "--only", "hard/*"]) == 2
-    assert "floors needs a GPU" in capsys.readouterr().err
