@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from grading.survey.items import (
     cheats_of,
     every_solution,
     gradeable_problems,
+    is_asked_for,
     matching,
     own_solutions,
     spread_out,
@@ -183,7 +183,7 @@ def survey_floors(options: Options) -> tuple[int, str]:
     def measure(item: Item, seconds: float, before: Entry | None) -> Any:
         return runner.run(_work(options, gpu, known[item.problem], []), seconds, floors.Floors)
 
-    chosen = _some(key for key in known if not options.only or any(fnmatch(key, glob) for glob in options.only))
+    chosen = _some(key for key in known if is_asked_for([key], options.only))
     method = Path(floors.__file__).read_text(encoding="utf-8")
     items = [Item(key, "", _digest(known[key].version, method)) for key in chosen]
     left = options.survey(book, options.each).run(items, measure)

@@ -123,11 +123,13 @@ def spread_out(groups: list[list[Solution]]) -> list[Solution]:
 
 
 def matching(solutions: Iterable[Solution], patterns: list[str]) -> Iterator[Solution]:
-    """Yield the solutions whose key, or whose problem's key, one of the patterns matches; all without a pattern."""
-    for solution in solutions:
-        keys = (solution.key, solution.problem.key)
-        if not patterns or any(fnmatch(key, pattern) for key in keys for pattern in patterns):
-            yield solution
+    """Return the solutions whose key, or whose problem's key, one of the patterns matches; all without a pattern."""
+    return (solution for solution in solutions if is_asked_for((solution.key, solution.problem.key), patterns))
+
+
+def is_asked_for(keys: Iterable[str], patterns: list[str]) -> bool:
+    """Tell whether one of the patterns matches one of the keys of a thing, or there is no pattern."""
+    return not patterns or any(fnmatch(key, pattern) for key in keys for pattern in patterns)
 
 
 def _bundle(text: bytes, model: str, *, is_exempt: bool) -> Bundle:
