@@ -88,7 +88,7 @@ class Linear(nn.Module):
         self.o_proj = Q4(channels, hidden)
 
     def forward(self, x: Tensor, memory: Tensor, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        raw = torch.stack([self.q_proj(x), self.k_proj(x), self.v_proj(x)])
+        raw = self.project(x)
         window = torch.cat((windows, raw[:, None]), dim=1)
         mixed = F.silu((window.float() * self.conv_w.float().mT).sum(1)).bfloat16().float().view(3, heads, HEAD)
         q, k, v = mixed[0] * HEAD**-0.5, mixed[1], mixed[2]
@@ -99,6 +99,10 @@ class Linear(nn.Module):
         memory = kept + k[:, :, None] * delta[:, None, :]
         read = torch.einsum("hkv,hk->hv", memory, q)
         return self.o_proj(read.flatten().bfloat16()), memory, window[:, 1:]
+
+    def project(self, x: Tensor) -> Tensor:
+        """Return the raw projections of q, k and v (3, heads * 128)."""
+        return torch.stack([self.q_proj(x), self.k_proj(x), self.v_proj(x)])
 
 
 class Latent(nn.Module):
@@ -217,7 +221,7 @@ class Model(nn.Module):
         normed = norm(x, block.attn_norm)
         if layer + 1 == LINEAR_LAYERS:
             return block.attn.kv_a(normed)[:kv_lora]
-        return torch.stack([block.attn.q_proj(normed), block.attn.k_proj(normed), block.attn.v_proj(normed)])
+        return block.attn.project(normed)
 
 
 class WholeModel(Model):
