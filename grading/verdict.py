@@ -7,7 +7,6 @@ Source: docs/grader.md "Verdicts".
 """
 
 from collections.abc import Iterator, Sequence
-from math import inf
 from typing import Literal
 
 import msgspec
@@ -215,7 +214,6 @@ def _judge_calls(
         for rule, word, message in _faults(call):
             found.setdefault(rule, []).append((call, word, message))
     for rule, items in found.items():
-        items.sort(key=lambda item: item[0].number in rare)
         call, word, message = items[0]
         if call.number in rare and word == "incorrect":
             word, message = "needs_audit", f"{message}; hardly any other answer is off"
@@ -266,12 +264,15 @@ def rare_calls(passes: Sequence[PassEvidence]) -> frozenset[int]:
     element's value, or in anything but random content is wrong.
     """
     calls = [call for taken in passes for shape in taken.shapes for call in shape.calls]
-    wrong = [call for call in calls if call.fault is None and not is_right(call)]
-    is_rare = len(wrong) <= len(calls) // RARE_ONE_IN and all(
-        call.kind in _RANDOM and call.form is None and not call.poison_left and (call.ratio or inf) <= RARE_TOLERANCES
-        for call in wrong
-    )
+    wrong = [call for call in calls if call.fault is not None or not is_right(call)]
+    is_rare = len(wrong) <= len(calls) // RARE_ONE_IN and all(map(_is_slight, wrong))
     return frozenset(call.number for call in wrong) if is_rare else frozenset()
+
+
+def _is_slight(call: Call) -> bool:
+    """Tell whether an answer to random content is complete and within a few tolerances."""
+    is_whole = call.fault is None and call.form is None and not call.poison_left
+    return is_whole and call.kind in _RANDOM and call.ratio is not None and call.ratio <= RARE_TOLERANCES
 
 
 def _judge_class(taken: PassEvidence, index: int, shape: ShapeEvidence) -> Iterator[Fired]:

@@ -50,7 +50,7 @@ class _NeighbourPass(Pass):
 
 
 def run_neighbours(
-    job: Job, shapes: list[Shape], host: OracleHost, on_step: Callable[[str, Pass], None], until: float = inf
+    job: Job, shapes: list[Shape], host: OracleHost, on_step: Callable[[str, Pass], None], until: float
 ) -> list[Neighbour]:
     """Ask a candidate about shapes that are not listed; return what was seen of each, in the same order.
 

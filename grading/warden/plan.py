@@ -97,9 +97,7 @@ def shared(effort: Effort, shapes: int) -> Effort:
 
 def once_wrong(effort: Effort) -> Effort:
     """Return what a shape still gets after another one was plainly wrong: a few answers, and no clock."""
-    fewer = ("seeds", "edits", "rotated", "cases")
-    counts = {name: min(getattr(effort, name), getattr(NEIGHBOUR, name)) for name in fewer}
-    return replace(effort, timed=0, as_deck=0, unheld=0, repeated=0, warmup=NEIGHBOUR.warmup, **counts)
+    return replace(NEIGHBOUR, slots=effort.slots, seconds=effort.seconds)
 
 
 @dataclass(frozen=True)
