@@ -324,7 +324,23 @@ def compared_parts(
     best, errors = expected, [distance(*(seen_of(answer, n) for answer in (expected, actual))) for n in range(LAYERS)]
     if _FAR_OFF < max(errors) < _TOO_FAR and all(part.isfinite().all() for part in actual):
         best = fit_choices(inputs, actual)
-    yield from zip(("out", "memory", "windows", "latent", "rope_key"), best, actual, strict=True)
+    pairs = [*zip(best, actual, strict=True)]
+    pairs[1] = evened(*pairs[1])
+    yield from (
+        (name, *pair) for name, pair in zip(("out", "memory", "windows", "latent", "rope_key"), pairs, strict=True)
+    )
+
+
+def evened(memory: Tensor, actual: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both memories with columns that are louder than their head's made as loud as it.
+
+    An update is a key times a correction. Where one correction is large, the key's rounding is large in a whole column,
+    also in rows that the key's other values leave small.
+    """
+    columns = memory.square().mean(dim=-2, keepdim=True)
+    heads = columns.mean(dim=-1, keepdim=True).clamp_min(torch.finfo(memory.dtype).tiny)
+    louder = (columns / heads).sqrt().clamp_min(1.0)
+    return memory / louder, actual / louder
 
 
 def fit_choices(inputs: list[Tensor], actual: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
