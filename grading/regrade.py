@@ -16,7 +16,7 @@ from grading.cpushapes import shapes_for
 from grading.evidence import EVIDENCE_SCHEMA, Evidence
 from grading.hardware import Gpu
 from grading.problem import Problem
-from grading.verdict import Verdict, is_plainly_wrong, judge
+from grading.verdict import Verdict, is_settled, judge
 from grading.verdict_timing import summarise
 from grading.yardstick import mean_value, values_of
 
@@ -90,7 +90,7 @@ def _incomplete(evidence: Evidence, question: Question) -> str | None:
     for taken in evidence.passes:
         if taken.ended == "complete" and [shape.shape for shape in taken.shapes] != wanted:
             return f"passes[{taken.number - 1}].shapes are not the problem's"
-    goes_on = all(taken.ended == "complete" and not is_plainly_wrong(taken.shapes) for taken in evidence.passes)
+    goes_on = all(taken.ended == "complete" and not is_settled(taken) for taken in evidence.passes)
     if evidence.passes and goes_on and len(evidence.passes) < _PASSES[question.tier]:
         return f"passes has {len(evidence.passes)} entries; tier {question.tier} needs {_PASSES[question.tier]}"
     return None

@@ -13,6 +13,7 @@ import msgspec
 
 from grading.evidence import Call, Evidence, Neighbour, PassEvidence, ShapeEvidence, shape_label
 from grading.verdict_code import CodeRule, judge_code
+from grading.verdict_device import DeviceRule, judge_device
 from grading.verdict_timing import TimingRule, judge_timing
 
 RULES_VERSION = "1"
@@ -72,9 +73,6 @@ EDIT_TOLERANCES = 8.0
 RARE_TOLERANCES, RARE_ONE_IN = 3.0, 500
 _RANDOM = frozenset({"nominal", "same", "label"})
 _PLAIN_SHARE = 0.1
-# NVML's reasons that are a fault of the host: slowdown by hardware or heat, and the power brake.
-# The power cap is not among them: every large product reaches it.
-_SLOWED = 0x8 | 0x20 | 0x40 | 0x80
 _NEEDED = frozenset({"mount", "pid", "net", "ipc", "uts"})
 
 
@@ -155,10 +153,23 @@ def has_integrity_lead(taken: PassEvidence, device: str) -> bool:
 
 
 def is_plainly_wrong(shapes: Sequence[ShapeEvidence]) -> bool:
-    """Tell whether more than a tenth of all answers were wrong: a second pass has nothing left to confirm then."""
+    """Tell whether more than a tenth of all answers were wrong."""
     calls = [call for shape in shapes for call in shape.calls]
-    wrong = sum(any(word == "incorrect" for _, word, _ in _faults(call)) for call in calls)
-    return wrong > _PLAIN_SHARE * len(calls)
+    return sum(map(_is_incorrect, calls)) > _PLAIN_SHARE * len(calls)
+
+
+def is_settled(taken: PassEvidence) -> bool:
+    """Tell whether a pass holds an answer that makes the grade incorrect, whatever others say.
+
+    A second pass has nothing left to confirm then. See `rare_calls` for answers that others can excuse.
+    """
+    heard = [shape.calls for shape in taken.shapes if any(call.fault != "raised" for call in shape.calls)]
+    is_final = any(_is_incorrect(call) and not _is_slight(call) for calls in heard for call in calls)
+    return is_final or is_plainly_wrong(taken.shapes)
+
+
+def _is_incorrect(call: Call) -> bool:
+    return any(word == "incorrect" for _, word, _ in _faults(call))
 
 
 def _judge_intake(evidence: Evidence) -> Iterator[Fired]:
@@ -183,7 +194,8 @@ def _judge_pass(evidence: Evidence, taken: PassEvidence, rare: frozenset[int]) -
             yield _from_rule(item, taken.number, index)
     for found in judge_code(taken.mapped_code):
         yield _from_rule(found, taken.number, None)
-    yield from _judge_calibration(taken)
+    for seen in judge_device(taken, evidence.passes):
+        yield _from_rule(seen, taken.number, None)
 
 
 def _judge_end(taken: PassEvidence) -> Iterator[Fired]:
@@ -323,30 +335,7 @@ def _judge_neighbours(evidence: Evidence) -> Iterator[Fired]:
         yield Fired(rule="P13.neighbour", word="verified_note", message=message, in_pass=0, count=len(failed))
 
 
-def _judge_calibration(taken: PassEvidence) -> Iterator[Fired]:
-    before, after = taken.calibration_before_ms, taken.calibration_after_ms
-    if before is not None and after is not None and not 0.98 <= after / before <= 1.02:
-        message = f"the calibration kernel took {before:.4f} ms before and {after:.4f} ms after"
-        yield Fired(rule="P22.calibration", word="inconclusive", message=message, in_pass=taken.number)
-    yield from _judge_samples(taken)
-
-
-def _judge_samples(taken: PassEvidence) -> Iterator[Fired]:
-    foreign = sorted({pid for sample in taken.samples for pid in sample.foreign})
-    if foreign:
-        message = f"other processes used the GPU: {foreign[:5]}"
-        yield Fired(rule="P21.foreign_process", word="inconclusive", message=message, in_pass=taken.number)
-    most = max((sample.worker_processes for sample in taken.samples), default=0)
-    if most > 1:
-        message = f"{most} processes of the candidate used the GPU at once"
-        yield Fired(rule="P21.processes", word="needs_audit", message=message, in_pass=taken.number)
-    slowed = sum(1 for sample in taken.samples if sample.throttle & _SLOWED)
-    if slowed:
-        message = f"the GPU was slowed down by heat or hardware in {slowed} of {len(taken.samples)} samples"
-        yield Fired(rule="P22.throttled", word="verified_note", message=message, in_pass=taken.number)
-
-
-def _from_rule(item: TimingRule | CodeRule, number: int, index: int | None) -> Fired:
+def _from_rule(item: TimingRule | CodeRule | DeviceRule, number: int, index: int | None) -> Fired:
     word: Word = item.word
     return Fired(rule=item.rule, word=word, message=item.message, in_pass=number, shape=index)
 

@@ -25,6 +25,8 @@ SPREAD, CLUSTER_GAP, CLUSTER_SHARE = 1.25, 1.3, 0.1
 AGREES, AGREES_SLACK_MS, SLOWER = 1.05, 0.003, 1.15
 PARITY, ROTATED, DRIFT = 1.25, 1.1, 0.10
 STALL_NS = 60 * US
+# Two measurements of one honest kernel: this share on calls longer than this, the printed intervals on shorter ones.
+REPEATS_WITHIN, LONG_MS = 0.02, 0.05
 DECK_LEAST, DECK_SLACK_NS = 0.95, 2 * US
 FLOOR_FAIL, FLOOR_AUDIT = 0.97, 1.09
 _LEAST = 8
@@ -83,6 +85,13 @@ def summarise(shape: ShapeEvidence) -> Summary | None:
         else None,
         spread_ms=(quantile(noops, 0.95) - quantile(noops, 0.5)) / 1e6,
     )
+
+
+def do_agree(first: Summary, second: Summary) -> bool:
+    """Tell whether two times of one shape are the same: within 2 % above 50 us, within each other's interval below."""
+    if first.median_ms > LONG_MS:
+        return abs(second.median_ms / first.median_ms - 1) <= REPEATS_WITHIN
+    return first.p5_ms <= second.median_ms <= first.p95_ms and second.p5_ms <= first.median_ms <= second.p95_ms
 
 
 def judge_timing(shape: ShapeEvidence, published_ms: Sequence[float | None], *, is_gpu: bool) -> Iterator[TimingRule]:

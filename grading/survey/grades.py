@@ -12,12 +12,11 @@ import msgspec
 
 from grading.evidence import Evidence
 from grading.hardware import Gpu
-from grading.interval import Interval
 from grading.problem import Problem
 from grading.rundir import pack_evidence
 from grading.survey.book import Book, Entry, Item, ItemFailed, limited
 from grading.survey.items import Solution, reference_of
-from grading.verdict_timing import Summary, summarise
+from grading.verdict_timing import LONG_MS, Summary, do_agree, summarise
 from grading.warden.archiveout import Entry as Archived
 from grading.warden.archiveout import write_archive
 from grading.warden.bundles import baselines_of
@@ -27,8 +26,6 @@ from grading.warden.oraclehost import OracleHost
 from grading.warden.progress import Progress
 
 ARCHIVES = "archives"
-# Two grades of one honest kernel: this share on calls longer than this, the printed intervals on shorter ones.
-REPEATS_WITHIN, LONG_MS = 0.02, 0.05
 # Before a grade would be cut off, so long no further shape is begun: all else of it is worth keeping.
 _LAST_SECONDS = 30.0
 
@@ -188,20 +185,14 @@ def repeats(book: Book) -> list[Repeat]:
 
 
 def _repeat(entry: Entry, index: int, first: Summary, second: Summary) -> Repeat:
-    is_long = first.median_ms > LONG_MS
-    if is_long:
-        agrees = abs(second.median_ms / first.median_ms - 1) <= REPEATS_WITHIN
-    else:
-        one, other = (Interval(time.median_ms, time.p5_ms, time.p95_ms) for time in (first, second))
-        agrees = one.low <= other.value <= one.high and other.low <= one.value <= other.high
     return Repeat(
         problem=entry.problem,
         solution=entry.solution,
         shape=index,
         first=(first.median_ms, first.p5_ms, first.p95_ms),
         second=(second.median_ms, second.p5_ms, second.p95_ms),
-        is_long=is_long,
-        agrees=agrees,
+        is_long=first.median_ms > LONG_MS,
+        agrees=do_agree(first, second),
     )
 
 

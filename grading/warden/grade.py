@@ -18,7 +18,7 @@ from grading.hardware import Gpu
 from grading.neighbours import choose_neighbours, load_moves
 from grading.oracle.gates import read_gates
 from grading.problem import ADAPTER, Form, Problem, Shape
-from grading.verdict import Verdict, has_integrity_lead, is_plainly_wrong, judge
+from grading.verdict import Verdict, has_integrity_lead, is_settled, judge
 from grading.warden.form import form_of
 from grading.warden.gpustate import read_host
 from grading.warden.intake import take_in
@@ -155,9 +155,7 @@ def _run_neighbours(
     request: Request, job: Job, passes: list[PassEvidence], host: OracleHost, on_step: OnStep
 ) -> list[Neighbour]:
     """Ask about shapes beside the listed ones, drawn by the first pass's secret, if all passes came to a good end."""
-    if not job.effort.neighbours or any(
-        taken.ended != "complete" or is_plainly_wrong(taken.shapes) for taken in passes
-    ):
+    if not job.effort.neighbours or any(taken.ended != "complete" or is_settled(taken) for taken in passes):
         return []
     count = how_many_neighbours(job.effort, passes[0])
     moves = load_moves(request.reference.parent, request.problem.shape_names)
@@ -182,7 +180,7 @@ def _needs_pass(passes: list[PassEvidence], job: Job) -> bool:
     last = passes[-1]
     if is_fault_of_memory(last) or has_integrity_lead(last, job.device):
         return True
-    return len(passes) < job.effort.passes and last.ended == "complete" and not is_plainly_wrong(last.shapes)
+    return len(passes) < job.effort.passes and last.ended == "complete" and not is_settled(last)
 
 
 def _make_job(request: Request, form: Form) -> Job:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from grading.evidence import Call, DeviceSample, PassEvidence, ShapeEvidence, read_evidence
-from grading.verdict import EXIT_CODES, Verdict, has_integrity_lead, is_plainly_wrong, judge
+from grading.verdict import EXIT_CODES, Verdict, has_integrity_lead, is_plainly_wrong, is_settled, judge
 from grading.verdict_timing import (
     find_split,
     judge_agreement,
@@ -162,13 +162,69 @@ def test_t1_catches_the_measured_side_stream_and_spares_the_six_honest_rows(even
     assert words(judge_outside(calls, NOOP)) == (["T1.outside integrity"] if fires else [])
 
 
-def test_a_second_pass_has_nothing_to_confirm_where_a_tenth_of_the_answers_is_wrong():
-    def taken(wrong: int) -> PassEvidence:
-        calls = [make_call(n, bad=3, ratio=7.0) if n < wrong else make_call(n) for n in range(20)]
-        return make_pass(1, make_shape(*calls))
+def test_a_tenth_of_wrong_answers_is_plain():
+    def shapes(wrong: int) -> list[ShapeEvidence]:
+        return [make_shape(*[make_call(n, bad=3, ratio=7.0) if n < wrong else make_call(n) for n in range(20)])]
 
-    assert [is_plainly_wrong(taken(wrong).shapes) for wrong in (0, 2, 3, 20)] == [False, False, True, True]
-    assert judge(make_evidence(taken(3))).word == "incorrect"
+    assert [is_plainly_wrong(shapes(wrong)) for wrong in (0, 2, 3, 20)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("calls", "is_final"),
+    [
+        ([{}], False),
+        ([{"bad": 1, "ratio": 7.0}], True),
+        ([{"bad": 1, "ratio": 1.1, "kind": "structural", "group": "structural"}], True),
+        ([{"fault": "raised", "fault_text": "x"}], True),
+        ([{"bad": 1, "ratio": 1.9}], False),
+        ([{"bad": 1, "ratio": 1.9}] * 60, True),
+        ([{"ratio": 7.9, "kind": "edit", "group": "edit"}], False),
+        ([{"inputs_intact": False}], False),
+    ],
+)
+def test_a_second_pass_has_nothing_to_confirm_where_more_answers_cannot_excuse_one(calls: list[dict], is_final: bool):
+    """Two of our wrong solutions, right but for one structural case, took 113 and 169 s on an H200."""
+    right = [make_call(n) for n in range(520)]
+    taken = make_pass(1, make_shape(*right, *(make_call(600 + n, **fields) for n, fields in enumerate(calls))))
+    assert is_settled(taken) == is_final
+    assert not is_final or judge(make_evidence(taken, make_pass(2))).word == "incorrect"
+
+
+def test_a_shape_that_raises_in_every_call_settles_nothing():
+    mute = make_shape(*[make_call(n, fault="raised", fault_text="x") for n in range(4)])
+    taken = make_pass(1, make_shape(*[make_call(n) for n in range(200)]), mute)
+    assert not is_settled(taken)
+    assert judge(make_evidence(taken)).word == "inconclusive"
+
+
+CHANGED = {"calibration_before_ms": 0.2925, "calibration_after_ms": 0.2861}
+SLOWER = make_pass(2, make_shape(*[make_call(n, claim_ns=103 * US) for n in range(20)]))
+
+
+@pytest.mark.parametrize(
+    ("passes", "word"),
+    [
+        ([make_pass(1, **CHANGED)], "inconclusive"),
+        ([make_pass(1, **CHANGED), make_pass(2)], "verified_note"),
+        ([make_pass(1, **CHANGED), make_pass(2, **CHANGED)], "verified_note"),
+        ([make_pass(1, **CHANGED), SLOWER], "inconclusive"),
+        ([make_pass(1, **CHANGED), make_pass(2, make_shape(), make_shape())], "inconclusive"),
+        ([make_pass(1, calibration_before_ms=0.2905, calibration_after_ms=0.2861)], "verified"),
+    ],
+)
+def test_a_changed_device_proves_no_times_but_where_another_pass_has_the_same(passes: list[PassEvidence], word: str):
+    """Our kernel of verify 02 met it on an H200: 2.2 % between the readings, 0.3 % between the passes."""
+    verdict = judge(make_evidence(*passes))
+    assert (verdict.word, "P22.calibration" in verdict.rules()) == (word, word != "verified")
+
+
+def test_times_of_short_calls_are_the_same_within_each_others_interval():
+    def taken(number: int, us: int, spread: int) -> PassEvidence:
+        calls = [make_call(n, claim_ns=(us + n % 3 * spread) * US, snap_ns=(us + 35) * US) for n in range(21)]
+        return make_pass(number, make_shape(*calls), **(CHANGED if number == 1 else {}))
+
+    assert judge(make_evidence(taken(1, 10, 1), taken(2, 11, 1))).word == "verified_note"
+    assert judge(make_evidence(taken(1, 10, 1), taken(2, 14, 1))).word == "inconclusive"
 
 
 def test_a_gpus_own_slack_decides_whether_a_second_pass_confirms():
