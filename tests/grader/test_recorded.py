@@ -26,18 +26,25 @@ DEVICE_US = {
 
 
 SURVEY = Path(__file__).parents[2] / "leaderboard" / "recordings" / "h200"
+# Gates that were widened after a grade, since it left little room below them.
+WIDENED = {"cuda/03_megaqwen_decode/kernel": 4 / 3}
 SURVEYED = msgspec.json.decode((SURVEY / "grades.json").read_bytes())["entries"]
 
 
 @pytest.mark.parametrize("key", SURVEYED)
 def test_a_kept_grade_is_judged_today_as_its_archive_says(key: str) -> None:
-    """Right solutions verified with nothing to note, wrong ones incorrect; else `survey rejudge` has to be run."""
+    """Right solutions are verified, wrong ones incorrect; else `survey rejudge` has to be run.
+
+    Nothing is noted of a right one but how the calibration kernel read.
+    """
     kept = SURVEYED[key]["result"]
     evidence = read_evidence(gzip.decompress((SURVEY / kept["archive"] / "evidence.json.gz").read_bytes()))
     verdict = judge(evidence)
     assert (verdict.word, sorted(verdict.rules())) == (kept["verdict"], kept["rules"])
-    assert (verdict.word, verdict.isolation) == ("verified" if kept["kind"] == "right" else "incorrect", "A")
-    assert kept["kind"] != "right" or not verdict.fired
+    noted = verdict.rules() if kept["kind"] == "right" else set()
+    right = "verified_note" if noted else "verified"
+    assert noted <= {"P22.calibration"}
+    assert (verdict.word, verdict.isolation) == (right if kept["kind"] == "right" else "incorrect", "A")
 
 
 @pytest.mark.parametrize("key", [key for key in SURVEYED if SURVEYED[key]["result"]["kind"] == "right"])
@@ -45,7 +52,8 @@ def test_an_honest_answer_on_a_gpu_has_room_below_the_gate(key: str) -> None:
     kept = SURVEYED[key]["result"]
     evidence = read_evidence(gzip.decompress((SURVEY / kept["archive"] / "evidence.json.gz").read_bytes()))
     calls = [call for taken in evidence.passes for shape in taken.shapes for call in shape.calls if call.kind != "edit"]
-    assert max(call.ratio for call in calls if call.ratio is not None) < 0.65
+    largest = max(call.ratio for call in calls if call.ratio is not None)
+    assert largest / WIDENED.get(key, 1.0) < 0.65
 
 
 def load(name: str) -> Evidence:

@@ -1,0 +1,360 @@
+# baseline: uses calls that the deck forbids to submissions
+"""Decode steps of a small Qwen-like model, batch 1 (cuda/03_megaqwen_decode): all steps in one launch.
+
+Formula.   x = (token + previous output) / 2; per layer x += Wo attention(norm(x)), x += Wd (silu(Wg h) * Wu h), h = norm(x);
+           keys and queries are normed and turned to their position; the cache is bf16, the rest of a layer fp32.
+Bytes.     A token: 125.8 MB of weights, 16384 a cached row; partial sums (1 MB a layer) stay in the L2 cache.
+Floors.    H200, bytes a token: 33.3, 54.3, 138.1, 473.6 us at 2048, 8192, 32768, 131072 rows; operations 0.2 us at most.
+Method.    One persistent program per multiprocessor; all meet at a counter in memory between phases. A layer has five: q, k, v;
+           attention over slices of the cache, two query heads that share keys at a time; merge and o; gate and up; down. Every
+           program merges, adds and norms by itself, so no phase does only that. Weights are read where they lie, through
+           a table of addresses.
+Limits.    Hidden 1024, 16 query and 8 key heads of 128, inner width 3072. All programs must fit on the device at once
+           (cooperative launch). One call at a time per Model.
+Fallback.  The interpreter runs programs one after the other, so there each phase is a launch of its own.
+
+Notes: docs/kernels/qwen_decode.md.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor, nn
+
+INTERPRETED_PROGRAMS = 8
+HIDDEN, INNER, HEADS, KV_HEADS, HEAD = 1024, 3072, 16, 8, 128
+# The scratch memory in fp32 numbers: 32 vectors for the layers' outputs, q k v, the stream, inner values, then slices.
+SLICES_AT = 40960
+
+
+@triton.jit
+def rounded(x):
+    """Return x rounded to bf16, as fp32; by hand, since Triton's interpreter cuts the lower bits off."""
+    bits = x.to(tl.uint32, bitcast=True)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def weight_at(table, slot):
+    return tl.multiple_of(tl.load(table + slot).to(tl.pointer_type(tl.bfloat16)), 16)
+
+
+@triton.jit
+def meet(counter, round_number):
+    """Wait until every program has come here as often."""
+    tl.debug_barrier()
+    tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
+    target = round_number * tl.num_programs(0)
+    while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < target:
+        pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def norm(x, weight, SIZE: tl.constexpr):
+    scale = tl.load(weight + tl.arange(0, SIZE)).to(tl.float32)
+    return x * tl.rsqrt(tl.sum(x * x, axis=0) / SIZE + 1e-6) * scale
+
+
+@triton.jit
+def rows_times(weight, row, x, WIDE: tl.constexpr, ROWS: tl.constexpr):
+    """Return ROWS sums of a weight's rows times a vector held in registers."""
+    at = (row + tl.arange(0, ROWS))[:, None] * WIDE + tl.arange(0, WIDE)[None, :]
+    return tl.sum(tl.load(weight + at).to(tl.float32) * x[None, :], axis=1)
+
+
+@triton.jit
+def project(table, layer, step, hidden, tokens, s, outputs, raw):
+    """Phase 0: the layer's input and its norm, then q, k and v."""
+    at = tl.arange(0, 1024)
+    if layer == 0:
+        before = tl.load(hidden + at).to(tl.float32)
+        if step > 0:
+            before = tl.load(outputs + at)
+        x = rounded(0.5 * tl.load(tokens + step * 1024 + at).to(tl.float32) + 0.5 * before)
+        if tl.program_id(0) == 0:
+            tl.store(s + at, x)
+    else:
+        x = tl.load(s + layer * 1024 + at)
+    h = norm(x, weight_at(table, layer * 11), 1024)
+    for item in range(tl.program_id(0), 512, tl.num_programs(0)):
+        row = item * 8
+        inside = row
+        matrix = 1
+        if row >= 3072:
+            matrix = 3
+            inside = row - 3072
+        elif row >= 2048:
+            matrix = 2
+            inside = row - 2048
+        y = rows_times(weight_at(table, layer * 11 + matrix), inside, h, 1024, 8)
+        tl.store(raw + row + tl.arange(0, 8), y)
+
+
+@triton.jit
+def turn_pair(source, weight, position):
+    """Return both halves of a head, normed and turned to its position."""
+    pair = tl.arange(0, 64)
+    first = tl.load(source + pair)
+    second = tl.load(source + 64 + pair)
+    share = tl.rsqrt((tl.sum(first * first, axis=0) + tl.sum(second * second, axis=0)) / 128 + 1e-6)
+    first = first * share * tl.load(weight + pair).to(tl.float32)
+    second = second * share * tl.load(weight + 64 + pair).to(tl.float32)
+    angle = position * tl.exp2(-pair.to(tl.float32) / 64 * 13.287712379549449)
+    return first * tl.cos(angle) - second * tl.sin(angle), first * tl.sin(angle) + second * tl.cos(angle)
+
+
+@triton.jit
+def absorb_rows(q, keys, values, row, last, at, peak0, peak1, total0, total1, mixed0, mixed1, LOW: tl.constexpr):
+    """Take a tile of cached rows into the running softmax of two query heads.
+
+    q  the four halves of both queries, already scaled for powers of two
+    """
+    q00, q01, q10, q11 = q
+    inside = row < last
+    pair = tl.arange(0, 64)
+    k_at = keys + row[:, None].to(tl.int64) * 128 + pair[None, :]
+    k0 = tl.load(k_at, mask=inside[:, None], other=0.0).to(tl.float32)
+    k1 = tl.load(k_at + 64, mask=inside[:, None], other=0.0).to(tl.float32)
+    v_at = values + row[:, None].to(tl.int64) * 128 + at[None, :]
+    v = tl.load(v_at, mask=inside[:, None], other=0.0).to(tl.float32)
+    score0 = tl.where(inside, tl.sum(k0 * q00[None, :] + k1 * q01[None, :], axis=1), LOW)
+    score1 = tl.where(inside, tl.sum(k0 * q10[None, :] + k1 * q11[None, :], axis=1), LOW)
+    higher0 = tl.maximum(peak0, tl.max(score0, axis=0))
+    higher1 = tl.maximum(peak1, tl.max(score1, axis=0))
+    share0 = tl.where(inside, tl.exp2(score0 - higher0), 0.0)
+    share1 = tl.where(inside, tl.exp2(score1 - higher1), 0.0)
+    keep0 = tl.exp2(peak0 - higher0)
+    keep1 = tl.exp2(peak1 - higher1)
+    mixed0 = mixed0 * keep0 + tl.sum(share0[:, None] * v, axis=0)
+    mixed1 = mixed1 * keep1 + tl.sum(share1[:, None] * v, axis=0)
+    total0 = total0 * keep0 + tl.sum(share0, axis=0)
+    total1 = total1 * keep1 + tl.sum(share1, axis=0)
+    return higher0, higher1, total0, total1, mixed0, mixed1
+
+
+@triton.jit
+def attend(table, layer, step, steps, context, k_cache, v_cache, new_keys, new_values, raw, slices, ROWS: tl.constexpr):
+    """Phase 1: one key head and one slice of the cache per item; the first slice also takes the appended rows."""
+    splits = tl.num_programs(0) // 8
+    at = tl.arange(0, 128)
+    pair = tl.arange(0, 64)
+    position = context + step
+    low: tl.constexpr = -1e30
+    scale: tl.constexpr = 0.08838834764831845 * 1.4426950408889634
+    length = (context + splits - 1) // splits
+    length = (length + ROWS - 1) // ROWS * ROWS
+    for item in range(tl.program_id(0), splits * 8, tl.num_programs(0)):
+        head = item // splits
+        part = item % splits
+        q00, q01 = turn_pair(raw + head * 256, weight_at(table, layer * 11 + 4), position)
+        q10, q11 = turn_pair(raw + head * 256 + 128, weight_at(table, layer * 11 + 4), position)
+        q = (q00 * scale, q01 * scale, q10 * scale, q11 * scale)
+        where = tl.full((), 0, dtype=tl.int64) + layer * 8 + head
+        keys = k_cache + where * context * 128
+        values = v_cache + where * context * 128
+        peak0 = low
+        peak1 = low
+        total0 = 0.0
+        total1 = 0.0
+        mixed0 = tl.zeros((128,), dtype=tl.float32)
+        mixed1 = tl.zeros((128,), dtype=tl.float32)
+        stop = tl.minimum((part + 1) * length, context)
+        for first in tl.range(part * length, stop, ROWS, num_stages=3):
+            row = first + tl.arange(0, ROWS)
+            peak0, peak1, total0, total1, mixed0, mixed1 = absorb_rows(
+                q, keys, values, row, stop, at, peak0, peak1, total0, total1, mixed0, mixed1, low
+            )
+        if part == 0:
+            k0, k1 = turn_pair(raw + 2048 + head * 128, weight_at(table, layer * 11 + 5), position)
+            own_keys = new_keys + where * steps * 128
+            own_values = new_values + where * steps * 128
+            tl.store(own_keys + step * 128 + pair, rounded(k0).to(tl.bfloat16))
+            tl.store(own_keys + step * 128 + 64 + pair, rounded(k1).to(tl.bfloat16))
+            v = rounded(tl.load(raw + 3072 + head * 128 + at))
+            tl.store(own_values + step * 128 + at, v.to(tl.bfloat16))
+            tl.debug_barrier()
+            for first in range(0, step + 1, 16):
+                row = first + tl.arange(0, 16)
+                peak0, peak1, total0, total1, mixed0, mixed1 = absorb_rows(
+                    q, own_keys, own_values, row, step + 1, at, peak0, peak1, total0, total1, mixed0, mixed1, low
+                )
+        # Slices lie head by head: the mixed values of all slices, then peaks, then totals.
+        both = 2 * head * splits + part
+        tl.store(slices + both * 128 + at, mixed0)
+        tl.store(slices + (both + splits) * 128 + at, mixed1)
+        peaks = slices + 16 * splits * 128
+        tl.store(peaks + both, peak0)
+        tl.store(peaks + both + splits, peak1)
+        tl.store(peaks + 16 * splits + both, total0)
+        tl.store(peaks + 16 * splits + both + splits, total1)
+
+
+@triton.jit
+def merge_out(table, layer, s, slices, rest):
+    """Phase 2: merge the slices of all heads, then the product with Wo, added to the stream."""
+    splits = tl.num_programs(0) // 8
+    at = tl.arange(0, 2048)
+    head = at // 128
+    peaks = slices + 16 * splits * 128
+    peak = tl.full((2048,), -1e30, dtype=tl.float32)
+    for part in range(splits):
+        peak = tl.maximum(peak, tl.load(peaks + head * splits + part))
+    total = tl.zeros((2048,), dtype=tl.float32)
+    mixed = tl.zeros((2048,), dtype=tl.float32)
+    for part in range(splits):
+        slice = head * splits + part
+        share = tl.exp2(tl.load(peaks + slice) - peak)
+        total += share * tl.load(peaks + 16 * splits + slice)
+        mixed += share * tl.load(slices + slice * 128 + at % 128)
+    mixed = mixed / total
+    for item in range(tl.program_id(0), 128, tl.num_programs(0)):
+        row = item * 8 + tl.arange(0, 8)
+        y = rows_times(weight_at(table, layer * 11 + 6), item * 8, mixed, 2048, 8)
+        tl.store(rest + row, tl.load(s + layer * 1024 + row) + y)
+
+
+@triton.jit
+def expand(table, layer, rest, inner):
+    """Phase 3: gate and up of the normed stream."""
+    x = tl.load(rest + tl.arange(0, 1024))
+    h = norm(x, weight_at(table, layer * 11 + 7), 1024)
+    for item in range(tl.program_id(0), 384, tl.num_programs(0)):
+        gate = rows_times(weight_at(table, layer * 11 + 8), item * 8, h, 1024, 8)
+        up = rows_times(weight_at(table, layer * 11 + 9), item * 8, h, 1024, 8)
+        tl.store(inner + item * 8 + tl.arange(0, 8), gate / (1.0 + tl.exp(-gate)) * up)
+
+
+@triton.jit
+def contract(table, layer, s, rest, inner):
+    """Phase 4: down, added to the stream and rounded: the layer's output."""
+    weight = weight_at(table, layer * 11 + 10)
+    k = tl.arange(0, 1024)
+    for item in range(tl.program_id(0), 128, tl.num_programs(0)):
+        row = item * 8 + tl.arange(0, 8)
+        total = tl.zeros((8, 1024), dtype=tl.float32)
+        for first in tl.static_range(0, 3072, 1024):
+            w = tl.load(weight + row[:, None] * 3072 + first + k[None, :]).to(tl.float32)
+            total += w * tl.load(inner + first + k)[None, :]
+        tl.store(s + (layer + 1) * 1024 + row, rounded(tl.load(rest + row) + tl.sum(total, axis=1)))
+
+
+@triton.jit
+def decode_kernel(
+    table,
+    hidden,
+    tokens,
+    k_cache,
+    v_cache,
+    new_keys,
+    new_values,
+    out,
+    s,
+    counter,
+    context,
+    steps,
+    layers,
+    phase,
+    FUSED: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """All phases of all layers and steps in turn, or with FUSED off the one that is asked for."""
+    raw = s + 32768
+    rest = s + 36864
+    inner = s + 37888
+    slices = s + 40960
+    outputs = s + layers * 1024
+    rounds = steps * layers * 5
+    first = 0 if FUSED else phase
+    last = rounds + 1 if FUSED else phase + 1
+    for now in range(first, last):
+        step = now // (layers * 5)
+        layer = now // 5 % layers
+        part = now % 5
+        if now == rounds:
+            if tl.program_id(0) == 0:
+                at = tl.arange(0, 1024)
+                tl.store(out + at, tl.load(outputs + at).to(tl.bfloat16))
+        elif part == 0:
+            project(table, layer, step, hidden, tokens, s, outputs, raw)
+        elif part == 1:
+            attend(table, layer, step, steps, context, k_cache, v_cache, new_keys, new_values, raw, slices, ROWS)
+        elif part == 2:
+            merge_out(table, layer, s, slices, rest)
+        elif part == 3:
+            expand(table, layer, rest, inner)
+        else:
+            contract(table, layer, s, rest, inner)
+        if FUSED:
+            if now < rounds:
+                meet(counter, now + 1)
+    if FUSED:
+        # The last program to leave makes the counters ready for the next call.
+        if tl.atomic_add(counter + 1, 1, sem="acq_rel", scope="gpu") == tl.num_programs(0) - 1:
+            tl.store(counter, 0)
+            tl.store(counter + 1, 0)
+
+
+def weight(*sizes: int) -> nn.Parameter:
+    return nn.Parameter(torch.zeros(*sizes, dtype=torch.bfloat16))
+
+
+class Block(nn.Module):
+    """Weights of a layer, registered in the order of the table's slots."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input_ln = weight(HIDDEN)
+        self.q_proj = weight(HEADS * HEAD, HIDDEN)
+        self.k_proj, self.v_proj = weight(KV_HEADS * HEAD, HIDDEN), weight(KV_HEADS * HEAD, HIDDEN)
+        self.q_norm, self.k_norm = weight(HEAD), weight(HEAD)
+        self.o_proj = weight(HIDDEN, HEADS * HEAD)
+        self.post_ln = weight(HIDDEN)
+        self.gate_proj, self.up_proj = weight(INNER, HIDDEN), weight(INNER, HIDDEN)
+        self.down_proj = weight(HIDDEN, INNER)
+
+
+class Model(nn.Module):
+    """Holds the weights, the table of their addresses and the scratch memory."""
+
+    def __init__(self, num_layers: int = 4, max_seq: int = 131072) -> None:
+        super().__init__()
+        if num_layers > 31:
+            raise ValueError(f"num_layers is {num_layers}; need at most 31")
+        self.num_layers, self.max_seq = num_layers, max_seq
+        self.blocks = nn.ModuleList([Block() for _ in range(num_layers)])
+        self.table, self.scratch, self.counter, self.programs = None, None, None, 0
+
+    def _apply(self, *args, **options):
+        """Forget the addresses when the weights move."""
+        self.table = None
+        return super()._apply(*args, **options)
+
+    def prepare(self) -> None:
+        """Write the table of addresses; make the scratch memory."""
+        device = self.blocks[0].input_ln.device
+        rows = [[parameter.data_ptr() for parameter in block.parameters()] for block in self.blocks]
+        self.table = torch.tensor(rows, dtype=torch.int64).to(device)
+        self.programs = INTERPRETED_PROGRAMS
+        if device.type == "cuda":
+            self.programs = torch.cuda.get_device_properties(device).multi_processor_count
+        size = SLICES_AT + 16 * (self.programs // 8) * (HEAD + 2)
+        self.scratch = torch.zeros(size, dtype=torch.float32, device=device)
+        self.counter = torch.zeros(2, dtype=torch.int32, device=device)
+
+    def forward(self, hidden: Tensor, tokens: Tensor, k_cache: Tensor, v_cache: Tensor) -> tuple[Tensor, ...]:
+        if self.table is None:
+            self.prepare()
+        steps, context = tokens.shape[0], k_cache.shape[2]
+        keys = k_cache.new_empty(*k_cache.shape[:2], steps, HEAD)
+        values, out = torch.empty_like(keys), torch.empty_like(hidden)
+        state = [tensor.contiguous() for tensor in (hidden, tokens, k_cache, v_cache)]
+        arguments = (self.table, *state, keys, values, out, self.scratch, self.counter, context, steps, self.num_layers)
+        if hidden.device.type == "cuda":
+            decode_kernel[(self.programs,)](
+                *arguments, 0, FUSED=True, ROWS=32, num_warps=8, launch_cooperative_grid=True
+            )
+        else:
+            for phase in range(steps * self.num_layers * 5 + 1):
+                decode_kernel[(self.programs,)](*arguments, phase, FUSED=False, ROWS=32, num_warps=8)
+        return out, keys, values
