@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
-ARCHIVE ?= leaderboard/demo
-# Recorded grades of the runs in the archive; another archive comes without.
-GRADES ?= $(if $(filter leaderboard/demo,$(ARCHIVE)),leaderboard/recordings)
+# Another archive, and grades of its runs; without one, what was recorded on H200s.
+ARCHIVE ?=
+GRADES ?= $(if $(ARCHIVE),,leaderboard/recordings)
+RECORDED := leaderboard/demo leaderboard/recordings/h200/archive
 DEMO_VAR ?= var/demo
 HOST_ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -23,9 +24,9 @@ $(VENV)/all.done: $(VENV)/web.done requirements.txt grading/requirements.txt tes
 	$(BIN)/python -m pip install --quiet -r requirements.txt -r tests/requirements.txt
 	@touch $@
 
-# Install the web tier, load an archive, take a release, serve it. ARCHIVE=path serves another archive.
+# Install the web tier, load the recorded archives, take a release, serve it. ARCHIVE=path serves another one.
 demo: $(VENV)/web.done
-	@PROOFLINE_VAR_DIR="$(CURDIR)/$(DEMO_VAR)" $(BIN)/python manage.py demo "$(ARCHIVE)" $(if $(GRADES),--grades "$(GRADES)") --port $(PORT)
+	@PROOFLINE_VAR_DIR="$(CURDIR)/$(DEMO_VAR)" $(BIN)/python manage.py demo $(if $(ARCHIVE),"$(ARCHIVE)",$(RECORDED)) $(if $(GRADES),--grades "$(GRADES)") --port $(PORT)
 
 $(VENV)/gpu.done: grading/requirements.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "install the venv module first: apt-get install python3-venv"; exit 1; }

@@ -51,8 +51,8 @@ def check_other_problem_version(context: Context) -> Iterator[Statement]:
 def check_other_method(context: Context) -> Iterator[Statement]:
     """The archive names how its times were taken, and it is not how this deck's are.
 
-    Our grader times the device alone, the decks a whole call from Python: the same kernel reads 6 to 20 microseconds
-    less, which is half of a short call. Example: the archive of a grade, ingested beside the runs that it verified.
+    The device alone reads 6 to 20 microseconds less than a whole call from Python, which is half of a short call.
+    Example: the archive of a grade that made no calls as the deck makes them.
     """
     method = environment_of(context).get("method_version")
     if isinstance(method, str) and method.startswith(GRADER_METHOD):

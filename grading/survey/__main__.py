@@ -6,24 +6,21 @@ from pathlib import Path
 
 from grading.record import RecordError
 from grading.survey.again import rejudge_grades
+from grading.survey.audits import write_audits
 from grading.survey.book import SurveyError
 from grading.survey.course import SURVEYS, Options
-from grading.survey.demo import make_demo
 from grading.tomldata import CatalogueError
 
 INCOMPLETE = 3
+_WITHOUT_A_GPU = {"audits": write_audits, "rejudge": rejudge_grades}
 
 
 def main(arguments: list[str]) -> int:
     """Run the command; return 0 when nothing is left to measure, 3 when something is, 2 for a mistake."""
     given = _parser().parse_args(arguments)
     try:
-        if given.what == "demo":
-            for line in make_demo(given.out, given.demo or given.out / "demo"):
-                sys.stdout.write(line + "\n")
-            return 0
-        if given.what == "rejudge":
-            for line in rejudge_grades(given.out):
+        if given.what in _WITHOUT_A_GPU:
+            for line in _WITHOUT_A_GPU[given.what](given.out):
                 sys.stdout.write(line + "\n")
             return 0
         names = Options.__dataclass_fields__
@@ -39,7 +36,7 @@ def main(arguments: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m grading.survey", description="Measure all that needs a GPU.")
-    parser.add_argument("what", choices=(*SURVEYS, "demo", "rejudge"))
+    parser.add_argument("what", choices=(*SURVEYS, *_WITHOUT_A_GPU))
     parser.add_argument("--device", default="cpu", help="cpu or cuda:0 (default: cpu)")
     parser.add_argument("--gpu", help="key of the board, for example H200; needed on a GPU")
     parser.add_argument("--out", type=Path, required=True, help="folder of results; the same one again goes on")
@@ -54,7 +51,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, help="seeds: numbers to draw (1000); else nominal contents per shape (3)")
     parser.add_argument("--first", type=int, default=0, help="seeds: the first number")
     parser.add_argument("--store", action="store_true", help="tolerances: write tolerance.json beside the problems")
-    parser.add_argument("--demo", type=Path, metavar="DIR", help="demo: where to (default: OUT/demo)")
     return parser
 
 

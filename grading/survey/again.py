@@ -1,6 +1,6 @@
 """Grades of a survey judged again by the rules of today, from their evidence: no GPU is needed for a better rule.
 
-A grade whose verdict changes gets its archive written anew, with the record and the logs that go with it. One whose
+An archive that would be written otherwise today, be it the verdict, the record or a log, is written anew. One whose
 source has changed since stays as it is: the survey will measure it again.
 """
 
@@ -27,7 +27,7 @@ from grading.warden.grade import Grade
 
 
 def rejudge_grades(out: Path) -> Iterator[str]:
-    """Judge each finished grade of a folder again; yield a line for each whose verdict is another now.
+    """Judge each finished grade of a folder again; yield a line for each that is written otherwise now.
 
     Raises SurveyError when there are no grades, RecordError or OSError for evidence that cannot be read.
     """
@@ -42,14 +42,16 @@ def rejudge_grades(out: Path) -> Iterator[str]:
         if graded is None or solution is None:
             continue
         evidence = read_evidence(unpack_evidence((out / graded.archive / PACKED_EVIDENCE).read_bytes()))
-        verdict = judge(evidence)
-        if (verdict.word, sorted(verdict.rules())) == (graded.verdict, graded.rules):
-            continue
         outputs = [log.read_bytes() for log in sorted((out / graded.archive).glob("candidate-output-*.log"))]
-        done = Grade(evidence, verdict, outputs)
-        _replace(out / graded.archive, solution, done)
-        book.add(msgspec.structs.replace(entry, result=msgspec.to_builtins(graded_of(solution, done, graded.archive))))
-        yield f"{entry.key}: {graded.verdict} is {verdict.word} now"
+        done = Grade(evidence, judge(evidence), outputs)
+        is_another = _write_anew(out / graded.archive, solution, done)
+        result = msgspec.to_builtins(graded_of(solution, done, graded.archive))
+        if result != entry.result:
+            book.add(msgspec.structs.replace(entry, result=result))
+        if done.verdict.word != graded.verdict:
+            yield f"{entry.key}: {graded.verdict} is {done.verdict.word} now"
+        elif is_another:
+            yield f"{entry.key}: written anew, {done.verdict.word} as before"
 
 
 def _solution_of(entry: Entry, digest: str) -> Solution | None:
@@ -59,12 +61,22 @@ def _solution_of(entry: Entry, digest: str) -> Solution | None:
     return next((solution for solution in known if solution.digest == digest), None)
 
 
-def _replace(folder: Path, solution: Solution, done: Grade) -> None:
-    """Write a run directory anew, under the name that it has."""
+def _write_anew(folder: Path, solution: Solution, done: Grade) -> bool:
+    """Write a run directory under the name that it has, if a file of it is another today; tell whether one was."""
     started = datetime.strptime(folder.name[:15], "%Y%m%d_%H%M%S").replace(tzinfo=UTC)
     with TemporaryDirectory(prefix=".again-", dir=folder.parent) as staging:
         gpu = load_gpus()[folder.parent.name]
-        fresh = write_archive(Archived(solution.problem, gpu, solution.bundle, done, started), Path(staging))
+        finished = datetime.fromisoformat(msgspec.json.decode((folder / "result.json").read_bytes())["finished_at"])
+        fresh = write_archive(Archived(solution.problem, gpu, solution.bundle, done, started, finished), Path(staging))
         pack_evidence(fresh)
+        if _content(fresh) == _content(folder):
+            return False
         shutil.rmtree(folder)
         os.rename(fresh, folder)
+    return True
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    """Return the files of a run directory, evidence as it was before it was packed."""
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return files | {PACKED_EVIDENCE: unpack_evidence(files[PACKED_EVIDENCE])}

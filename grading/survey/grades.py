@@ -25,7 +25,7 @@ from grading.warden.lock import DeviceBusy, hold_device
 from grading.warden.oraclehost import OracleHost
 from grading.warden.progress import Progress
 
-ARCHIVES = "archives"
+RUNS = "archive/runs"
 # Before a grade would be cut off, so long no further shape is begun: all else of it is worth keeping.
 _LAST_SECONDS = 30.0
 
@@ -80,7 +80,7 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
 class Grader:
     """How all grades of a survey are made.
 
-    out   the survey's folder; archives land below ``archives``
+    out   the survey's folder; its archive grows in ``archive``
     host  the oracle of all grades
     """
 
@@ -94,7 +94,8 @@ class Grader:
     def measure(self, item: Item, seconds: float, before: Entry | None) -> Graded:
         """Grade one item and archive it. Raises ItemFailed or OutOfTime."""
         solution = self.solutions[f"{item.problem}/{item.solution}"]
-        started = datetime.now(UTC)
+        # An archive says when to the second; what is written from its evidence again has to be the same.
+        started = datetime.now(UTC).replace(microsecond=0)
         request = Request(
             problem=solution.problem,
             reference=reference_of(solution.problem),
@@ -110,9 +111,8 @@ class Grader:
             with limited(seconds), hold_device(self.device) as held, Progress(sys.stderr) as progress:
                 done = grade(request, progress.on_step, self.host)
             done = done.with_gpu_seconds(held.seconds)
-            folder = write_archive(
-                Archived(solution.problem, self.gpu, solution.bundle, done, started), self.out / ARCHIVES
-            )
+            entry = Archived(solution.problem, self.gpu, solution.bundle, done, started, datetime.now(UTC))
+            folder = write_archive(entry, self.out / RUNS)
             pack_evidence(folder)
         except (OSError, DeviceBusy) as error:
             raise ItemFailed(str(error)) from error

@@ -1,6 +1,8 @@
 """A grade as an archive directory that ``ingest`` reads: record, logs, environment, evidence, verdict, opaque output.
 
 Every line of the logs is the warden's own; what the candidate printed stands in files of its own and is never read.
+Times in the logs are those of calls timed as the deck does, whole and on an idle device, wherever the grade made such
+calls: only they can stand beside other runs of the deck. The device's own times are in the evidence.
 """
 
 import hashlib
@@ -8,7 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -21,6 +23,7 @@ from grading.hardware import Gpu, peaks_digest
 from grading.problem import Problem
 from grading.record import model_slug
 from grading.runner.recording import label_framework
+from grading.timing import METHOD_VERSION
 from grading.verdict import Verdict
 from grading.verdict_timing import Summary, calls_of, summarise
 from grading.warden.bundles import Bundle
@@ -40,6 +43,7 @@ class Entry:
     bundle: Bundle
     grade: Grade
     started: datetime
+    finished: datetime
 
     @property
     def run_id(self) -> str:
@@ -73,6 +77,15 @@ def summaries(entry: Entry) -> list[Summary | None]:
     return [None if evidence.untimed else summarise(shape) for shape in shapes]
 
 
+def logged_ms(time: Summary) -> float:
+    """Return the time of a shape that the logs print: as the deck times, where the grade has it."""
+    return time.median_ms if time.deck_ms is None else time.deck_ms
+
+
+def _is_as_deck(entry: Entry) -> bool:
+    return all(time.deck_ms is not None for time in summaries(entry) if time is not None)
+
+
 def _files(entry: Entry) -> dict[str, bytes]:
     verdict, source = entry.grade.verdict, entry.bundle.files.get("solution.py", b"")
     files = dict(entry.bundle.files)
@@ -100,7 +113,7 @@ def _score(entry: Entry) -> list[float] | None:
     """Return each shape's value in the problem's metric, or None where there is nothing that can be scored."""
     if not _is_right(entry.grade.verdict) or entry.grade.evidence.device == "cpu":
         return None
-    times = [None if time is None else time.median_ms for time in summaries(entry)]
+    times = [None if time is None else logged_ms(time) for time in summaries(entry)]
     if entry.problem.metric.kind != "speedup":
         return values_of(entry.problem, entry.gpu, times)
     pairs = [(_baseline_ms(entry, index), ms) for index, ms in enumerate(times)]
@@ -119,7 +132,7 @@ def _baseline_times(entry: Entry, index: int) -> Iterator[tuple[str, float]]:
         if index < len(baseline.shapes) and _is_answered(baseline.shapes[index]):
             beside = summarise(baseline.shapes[index])
             if beside is not None:
-                yield baseline.variant, beside.median_ms
+                yield baseline.variant, logged_ms(beside)
 
 
 def _headline(entry: Entry, values: list[float]) -> str:
@@ -144,8 +157,8 @@ def _benchmark_log(entry: Entry, values: list[float]) -> str:
     for index, value in enumerate(values):
         own, time = evidence.passes[0].shapes[index], times[index]
         assert time is not None
-        lines += _event_lines(entry, index, own, time.median_ms)
-        lines += _own_lines(entry, index, time.median_ms, value)
+        lines += _event_lines(entry, index, own, logged_ms(time))
+        lines += _own_lines(entry, index, logged_ms(time), value)
         if entry.problem.metric.kind != "speedup":
             lines += [_rate_line(entry, index, variant, ms) for variant, ms in _baseline_times(entry, index)]
     headline = _headline(entry, values)
@@ -174,9 +187,11 @@ def _event_lines(entry: Entry, index: int, shape: ShapeEvidence, ms: float) -> l
     begin = entry.started + timedelta(seconds=shape.began_s)
     moments = (begin, begin + timedelta(seconds=shape.took_s))
     start, end = (f"variant=solution ts={moment.isoformat(timespec='milliseconds')}" for moment in moments)
+    key = entry.problem.shape_key
+    name = f"{entry.problem.shapes[index][key]:g}" if key else str(index)
     return [
-        f"benchmark_event event=variant_start shape={index} {start}",
-        f"benchmark_event event=variant_end shape={index} {end} elapsed_s={shape.took_s:.3f} ms={ms:.6f}",
+        f"benchmark_event event=variant_start shape={name} {start}",
+        f"benchmark_event event=variant_end shape={name} {end} elapsed_s={shape.took_s:.3f} ms={ms:.6f}",
     ]
 
 
@@ -190,7 +205,7 @@ def _rate_line(entry: Entry, index: int, variant: str, ms: float) -> str:
 
 
 def _result(entry: Entry, values: list[float] | None) -> dict[str, Any]:
-    finished, verdict = datetime.now(UTC), entry.grade.verdict
+    finished, verdict = entry.finished, entry.grade.verdict
     is_right = _is_right(verdict)
     reason = "pass" if values is not None else "benchmark_failed" if is_right else "check_failed"
     return {
@@ -222,14 +237,15 @@ def _environment(entry: Entry) -> dict[str, Any]:
     return {
         "schema": 1,
         "run_id": entry.run_id,
-        "recorded_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "recorded_at": entry.finished.isoformat(timespec="seconds"),
         "gpu": "CPU" if evidence.device == "cpu" else entry.gpu.key,
         "device_name": evidence.device_name,
         "device_uuid": evidence.host.get("uuid"),
         "driver": evidence.host.get("driver"),
         "torch": evidence.host.get("torch"),
         "cuda": evidence.host.get("cuda"),
-        "method_version": f"{GRADER_METHOD}{evidence.grader_version}",
+        "method_version": METHOD_VERSION if _is_as_deck(entry) else f"{GRADER_METHOD}{evidence.grader_version}",
+        "grader_version": evidence.grader_version,
         "problem_version": evidence.problem_version,
         "reference_digest": evidence.reference_digest,
         "solution_digest": hashlib.sha256(entry.bundle.files.get("solution.py", b"")).hexdigest(),
@@ -243,7 +259,7 @@ def _environment(entry: Entry) -> dict[str, Any]:
         "step_seconds": [taken.step_seconds for taken in evidence.passes],
         "shapes": [shape.shape for shape in evidence.passes[0].shapes] if evidence.passes else [],
         "samples_ms": [
-            [call.claim_ns / 1e6 for call in calls_of(shape, "timed")]
+            [call.claim_ns / 1e6 for call in calls_of(shape, "as_deck" if _is_as_deck(entry) else "timed")]
             for shape in (evidence.passes[0].shapes if evidence.passes and not evidence.untimed else [])
         ],
         "form": evidence.intake.form,

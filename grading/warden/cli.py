@@ -65,7 +65,7 @@ def run(options: dict[str, Any], write: Callable[[str], object]) -> int:
         done = done.with_gpu_seconds(held.seconds)
     except (CatalogueError, OSError, DeviceBusy) as error:
         raise GradeError(str(error)) from error
-    entry = Entry(problem, gpu, bundle, done, started)
+    entry = Entry(problem, gpu, bundle, done, started, datetime.now(UTC))
     try:
         folder = write_archive(entry, options["out"])
     except OSError as error:

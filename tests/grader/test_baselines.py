@@ -1,5 +1,7 @@
 """Baselines are timed in workers of their own, before the candidate's begins, and stand in evidence and log."""
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from grading.warden.oraclehost import OracleHost
 from tests.grader.made import make_call, make_evidence, make_pass, make_shape
 from tests.grader.support import HERE, files_of, make_request
 
+AT = datetime(2026, 11, 30, 12, tzinfo=UTC)
 PLAIN = files_of(HERE / "honest" / "h13_loud_comments.py")
 
 
@@ -59,7 +62,7 @@ def make_entry(problem: Problem, gpu: Gpu) -> Entry:
         ],
     )
     bundle = Bundle({"solution.py": b"import triton\n"}, "vendor-library", "baseline")
-    return Entry(problem, gpu, bundle, Grade(evidence, judge(evidence), []), datetime(2026, 11, 30, 12, tzinfo=UTC))
+    return Entry(problem, gpu, bundle, Grade(evidence, judge(evidence), []), AT, AT)
 
 
 def test_a_baseline_stands_in_the_log_unless_it_answered_wrongly(entry: Entry, tmp_path: Path) -> None:
@@ -91,3 +94,20 @@ def test_a_rate_and_a_speedup_are_scored_as_ingest_recomputes_them(key: str, fir
     said = reported(record, problem)
     assert found.value is not None and said is not None and found.value.meets(said)
     assert record.benchmark is not None and record.benchmark.faults == ()
+    assert {problem.shape_index(row.shape) for row in record.benchmark.measurements} == set(range(len(problem.shapes)))
+
+
+@pytest.mark.parametrize(("deck_us", "logged", "method"), [(120, "0.120", "1"), (None, "0.100", "grader-1")])
+def test_logs_hold_times_as_the_deck_takes_them_where_the_grade_has_any(
+    entry: Entry, deck_us: int | None, logged: str, method: str, tmp_path: Path
+) -> None:
+    """The device's own time is less by a launch, half of a short call: no board may hold both."""
+    timed = [make_call(n) for n in range(20)]
+    deck = [make_call(50 + n, "as_deck", claim_ns=deck_us * 1000) for n in range(6)] if deck_us else []
+    shapes = [make_shape(*timed, *deck, shape={k: float(v) for k, v in s.items()}) for s in entry.problem.shapes]
+    evidence = make_evidence(make_pass(1, *shapes))
+    folder = write_archive(replace(entry, grade=Grade(evidence, judge(evidence), [])), tmp_path)
+    (line,) = [line for line in (folder / "benchmark.log").read_text().splitlines() if line.startswith("shape=0 var")]
+    assert line.endswith(f" ms={logged}")
+    environment = json.loads((folder / "environment.json").read_bytes())
+    assert (environment["method_version"], environment["samples_ms"][0][0]) == (method, float(logged))

@@ -14,8 +14,8 @@ from grading.oracle import gates
 from grading.oracle.gates import Gate, gate_for, read_gates
 from grading.problem import DECKS
 from grading.survey.__main__ import main
+from grading.survey.audits import audit_verdict
 from grading.survey.book import Book, Budget, Item, ItemFailed, OutOfTime, Survey, SurveyError, limited
-from grading.survey.demo import audit_verdict
 from grading.survey.gatefit import Spread, fit_gates, lacks
 from grading.survey.grades import Graded, ShapeGrade, repeats
 from grading.survey.items import NUMERIC_CHEATS, cheats_of, gradeable_problems, matching, spread_out, told_solutions
@@ -202,15 +202,15 @@ def test_a_grade_is_archived_once_and_told_in_numbers(graded, capsys):
     assert "seconds per cell: median" in capsys.readouterr().out
 
 
-def test_graded_archives_become_a_demo_archive_with_audits(graded, tmp_path):
+def test_the_folder_of_grades_holds_an_archive_with_audits(graded):
     out, _ = graded
-    assert run("demo", out, "--demo", str(tmp_path / "demo")) == 0
-    runs = sorted((tmp_path / "demo" / "runs" / "hard" / "CPU").iterdir())
-    audits = {path.stem: read_audit(path.read_bytes(), path.name, None) for path in tmp_path.rglob("*.yaml")}
+    for _ in range(2):
+        assert run("audits", out) == 0
+    runs = sorted((out / "archive" / "runs" / "hard" / "CPU").iterdir())
+    audits = {path.stem: read_audit(path.read_bytes(), path.name, None) for path in out.rglob("*.yaml")}
     assert {path.name for path in runs} == set(audits)
     assert {audit.verdict for audit in audits.values()} == {"clean", "reward_hack"}
     assert all(not audit.blockers and audit.auditor == "Proofline survey" for audit in audits.values())
-    assert run("demo", out, "--demo", str(tmp_path / "demo")) == 2
 
 
 def test_grades_are_judged_again_by_the_rules_of_today(graded, tmp_path, monkeypatch, capsys):
@@ -340,7 +340,7 @@ def test_a_stored_gate_goes_before_the_built_in_numbers(tmp_path):
     [
         (("grades", "--only", "none/*"), "--only matches nothing"),
         (("kernels", "--variant", "x.py"), "--variant needs --only with one problem"),
-        (("demo",), "run the survey 'grades' first"),
+        (("audits",), "run the survey 'grades' first"),
     ],
 )
 def test_a_mistake_is_told_at_once(arguments, message, tmp_path, capsys):
@@ -352,5 +352,5 @@ def test_a_mistake_is_told_at_once(arguments, message, tmp_path, capsys):
 def test_the_help_names_every_survey():
     text = (DECKS.parents[1] / "docs" / "grader.md").read_text()
     section = text[text.index("## Surveys") :]
-    for what in ("grades", "agreement", "kernels", "seeds", "tolerances", "demo"):
+    for what in ("grades", "agreement", "kernels", "seeds", "tolerances", "audits", "rejudge"):
         assert f"`{what}`" in section

@@ -2,6 +2,7 @@
 
 import datetime
 import gzip
+import json
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from leaderboard import jobs
 from leaderboard.ingest import Source, ingest_paths
-from leaderboard.models import Blob, Finding, GradeEvent, GradeJob, HostGpu, Run, Verification
+from leaderboard.models import Assessment, Blob, Finding, GradeEvent, GradeJob, HostGpu, Run, Verification
 from leaderboard.recompute import recompute_all
 from leaderboard.service import hosts
 from leaderboard.service.recorded import Loaded, load_grades
@@ -17,7 +18,9 @@ from leaderboard.service.recorded import Loaded, load_grades
 pytestmark = pytest.mark.django_db
 
 ROOT = Path(__file__).resolve().parents[2]
-DEMO, RECORDED = ROOT / "leaderboard" / "demo", ROOT / "leaderboard" / "recordings" / "h200" / "archives"
+DEMO, RECORDED = ROOT / "leaderboard" / "demo", ROOT / "leaderboard" / "recordings" / "h200" / "archive" / "runs"
+BOOK = json.loads((RECORDED.parents[1] / "grades.json").read_text())["entries"].values()
+GRADED = {Path(entry["result"]["archive"]).name: entry["result"]["kind"] for entry in BOOK}
 AT = datetime.datetime(2026, 12, 1, 12, 0, tzinfo=datetime.UTC)
 VENDOR, BROKEN = "vendor-library_05_topk_bitonic", "control-broken_07_w4a16_gemm"
 
@@ -115,3 +118,19 @@ def test_a_run_that_is_being_graded_is_left_to_its_host(tmp_path: Path) -> None:
     )
     assert load(tmp_path, VENDOR).passed_over[0][1] == "the run is being graded just now"
     assert not Verification.objects.exists()
+
+
+def test_recorded_grades_are_an_archive_of_their_own_that_can_be_published() -> None:
+    """Right solutions are eligible by every rule and verified by their own grades; wrong ones failed."""
+    archive = RECORDED.parent
+    report = ingest_paths([archive], Source(AT))
+    assert not report.rejected and report.summary().startswith(f"{len(GRADED)} runs new")
+    recompute_all()
+    loaded = load_grades(archive, AT)
+    assert len(loaded.words) == len(GRADED) and not loaded.passed_over
+    standing = dict(Assessment.objects.values_list("run__run_id", "standing"))
+    wanted = {name: "eligible" if kind == "right" else "failed" for name, kind in GRADED.items()}
+    assert standing == wanted
+    verified = Verification.objects.filter(counts_for_board=True, word__startswith="verified")
+    right = {name for name, word in wanted.items() if word == "eligible"}
+    assert set(verified.values_list("run__run_id", flat=True)) == right

@@ -1,4 +1,4 @@
-"""Load an archive into a database of its own, publish what may be published, and serve it."""
+"""Load archives into a database of their own, publish what may be published, and serve it."""
 
 import os
 import secrets
@@ -24,26 +24,27 @@ USERNAME = "demo"
 
 
 class Command(BaseCommand):
-    """``demo ARCHIVE [--grades FOLDER] [--port N] [--no-serve]``."""
+    """``demo ARCHIVE ... [--grades FOLDER] [--port N] [--no-serve]``."""
 
-    help = "Migrate, ingest an archive, approve what is eligible, take a release, serve it on 127.0.0.1."
+    help = "Migrate, ingest archives, approve what is eligible, take a release, serve it on 127.0.0.1."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the archive and where to serve it."""
-        parser.add_argument("archive", type=Path)
+        """Add the archives and where to serve them."""
+        parser.add_argument("archives", type=Path, nargs="+", metavar="ARCHIVE")
         parser.add_argument("--grades", type=Path, metavar="FOLDER", help="grades of its runs; see loadgrades")
         parser.add_argument("--port", type=int, default=8000)
         parser.add_argument("--no-serve", action="store_true", help="stop after the release")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Prepare the database, then hand over to the server."""
-        archive: Path = options["archive"]
-        if not archive.exists():
-            raise CommandError(f"{archive} does not exist; ARCHIVE is a folder or a bundle of run archives")
+        archives: list[Path] = options["archives"]
+        for archive in archives:
+            if not archive.exists():
+                raise CommandError(f"{archive} does not exist; ARCHIVE is a folder or a bundle of run archives")
         if not options["no_serve"] and not _is_free(options["port"]):
             raise CommandError(f"port {options['port']} is taken; choose another one: make demo PORT=8001")
         call_command("migrate", verbosity=0)
-        report = ingest_paths([archive], Source(timezone.now()))
+        report = ingest_paths(archives, Source(timezone.now()))
         for path, reason in report.rejected:
             self.stderr.write(f"{path}: {reason}")
         recompute_all()
