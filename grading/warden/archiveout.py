@@ -244,6 +244,7 @@ def _environment(entry: Entry) -> dict[str, Any]:
         "driver": evidence.host.get("driver"),
         "torch": evidence.host.get("torch"),
         "cuda": evidence.host.get("cuda"),
+        "triton": evidence.host.get("triton"),
         "method_version": METHOD_VERSION if _is_as_deck(entry) else f"{GRADER_METHOD}{evidence.grader_version}",
         "grader_version": evidence.grader_version,
         "problem_version": evidence.problem_version,

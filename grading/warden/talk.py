@@ -76,13 +76,13 @@ class Talk:
     deadlines: Deadlines
 
     def greet(self) -> dict[str, str]:
-        """Wait until both processes are up; return the versions of PyTorch and CUDA, said before any bundle."""
+        """Wait until both processes are up; return the versions of what they run on, said before any bundle."""
         deadline = monotonic() + self.deadlines.start
         self._guard(self.host.child, lambda: self.host.greet(self.deadlines.start))
         for name in ("hello", "loaded_runtime"):
             message = self.hear(self.worker, deadline)
             self.expect(message, name)
-        return {name: str(message.get(name))[:40] for name in ("torch", "cuda") if message.get(name)}
+        return {name: str(message.get(name))[:40] for name in ("torch", "cuda", "triton") if message.get(name)}
 
     def tell_worker(self, message: dict[str, Any], seconds: float, descriptors: Sequence[int] = ()) -> dict[str, Any]:
         """Send a command to the worker and return its answer; an error of the candidate ends the build."""

@@ -4,6 +4,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from grading.worker.doorbell import Doorbell
@@ -33,7 +34,8 @@ def main(control: int, bell: int, device: str, pause_seconds: float) -> None:
         "census": session.census,
         "identity": session.report_identity,
     }
-    channel.send({"event": "loaded_runtime", "torch": str(torch.__version__), "cuda": torch.version.cuda})
+    versions = {"torch": str(torch.__version__), "cuda": torch.version.cuda, "triton": _triton_version()}
+    channel.send({"event": "loaded_runtime", **versions})
     receive = channel.receive if pause_seconds else channel.receive_hot
     while (message := receive())["do"] != "bye":
         try:
@@ -42,3 +44,11 @@ def main(control: int, bell: int, device: str, pause_seconds: float) -> None:
             answer = {"event": "error", "at": message["do"], "text": f"{type(error).__name__}: {error}"[:2000]}
         channel.send(answer)
     sys.exit(0)
+
+
+def _triton_version() -> str | None:
+    """Return the version that is installed; nothing is imported for it."""
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return None

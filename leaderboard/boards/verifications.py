@@ -17,6 +17,7 @@ from leaderboard.models import Calibration, GradeEvent, GradeJob, Host, HostGpu,
 
 COST_DAYS = 30
 _SILENT_AFTER_LEASES = 2
+_SAME_START = datetime.timedelta(seconds=5)
 _HELD = ("verified", "verified_note")
 
 
@@ -30,6 +31,7 @@ class VerificationView:
     shapes            [{shape, ms, p5_ms, p95_ms, published_ms, ratio}], older ones without percentiles; numbers of the
                       run: only where its score may be shown
     gpu_seconds       for how long it held its GPU; also a number of the run, None where its evidence does not say
+    is_the_run        the run is this very grade, whose archive was ingested: nothing was measured a second time
     """
 
     run: int
@@ -46,6 +48,7 @@ class VerificationView:
     fired: list[dict[str, Any]]
     evidence_digest: str
     gpu_seconds: float | None = None
+    is_the_run: bool = False
 
     def age_days(self, at: datetime.datetime) -> int:
         """Return how many whole days ago it was recorded."""
@@ -161,7 +164,15 @@ def _views(rows: QuerySet[Verification]) -> Iterator[VerificationView]:
             fired=row.fired,
             evidence_digest=row.evidence_digest,
             gpu_seconds=row.job.gpu_seconds,
+            is_the_run=_is_the_run(row),
         )
+
+
+def _is_the_run(row: Verification) -> bool:
+    """Tell whether run and grade began at once: an archive names its start to the second, evidence just after it."""
+    if row.run.started_at is None:
+        return False
+    return abs(row.job.requested_at - row.run.started_at) <= _SAME_START
 
 
 def size_text(sizes: Mapping[str, float]) -> str:

@@ -12,7 +12,7 @@ from django.test import Client
 from grading.problem import load_problem
 from leaderboard import publishing
 from leaderboard.ingest import Source, ingest_paths
-from leaderboard.models import Decision, Publication, Release, ReleasedCell, Run, Waiver
+from leaderboard.models import Decision, GradeEvent, Publication, Release, ReleasedCell, Run, Verification, Waiver
 from leaderboard.publishing import Act
 from leaderboard.recompute import recompute_all
 from tests.database import forced_edits
@@ -96,7 +96,8 @@ def clean_log(transactional_db: None) -> Iterator[None]:
     """Take away what is append-only, so that the database can be emptied after the test."""
     yield
     with forced_edits():
-        for model in (ReleasedCell, Release, Waiver.runs.through, Waiver, Publication, Decision):
+        log = (ReleasedCell, Release, Waiver.runs.through, Waiver, Publication, Decision, Verification, GradeEvent)
+        for model in log:
             model.objects.all().delete()
 
 

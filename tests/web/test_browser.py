@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from leaderboard.models import GradeJob
+from tests.grades import make_grade
 from tests.web.browsing import CHROMIUM, Reader, reading, slow_line
 from tests.web.conftest import PROBLEM, Add, World
 
@@ -20,7 +21,9 @@ RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 
 @pytest.fixture
 def site(clean_log: None, live_server: Any, world: World) -> tuple[str, World]:
-    """A served site with a run of each kind."""
+    """A served site with a run of each kind, one of them graded with a long note."""
+    note = {"rule": "P22.calibration", "message": "the calibration kernel took 0.2925 ms before and 0.2861 ms after"}
+    make_grade(world.published, word="verified_note", fired=[note])
     GradeJob.objects.create(
         kind="verification", run=world.published, problem_id=world.published.problem_id, gpu_id="H200", tier="full",
         reason="person", requested_at=world.published.ingested_at, max_attempts=3, state="queued",
@@ -65,7 +68,7 @@ def pages_of(world: World) -> list[str]:
         "/methodology/",
         "/no-such-page/",
         "/offline/",
-        f"/jobs/{GradeJob.objects.get().pk}/",
+        f"/jobs/{GradeJob.objects.get(state='queued').pk}/",
     ]
 
 

@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from grading.verdict import UNTIMED
-from leaderboard.models import Calibration, GradeJob, Revision
+from leaderboard.models import Calibration, GradeJob, Revision, Run
 from leaderboard.templatetags.proofline import significant
 from tests.database import make_user
 from tests.grades import AT, make_gpu, make_grade, make_job
@@ -45,6 +45,15 @@ def test_no_other_grade_gives_the_mark(world: World, stranger: Client, fields: d
         assert 'class="verified"' not in page(stranger, url)
     if "gpu" in fields:
         assert "proves correctness only" in page(stranger, url_of(world.published))
+
+
+def test_a_run_that_is_a_grade_says_that_nothing_was_measured_twice(world: World, stranger: Client) -> None:
+    said, run = "The run itself is this grade", world.published
+    grade = make_grade(run)
+    assert said not in page(stranger, url_of(run))
+    Run.objects.filter(pk=run.pk).update(started_at=grade.job.requested_at - datetime.timedelta(seconds=1))
+    Revision.advance()
+    assert said in page(stranger, url_of(run))
 
 
 def test_a_run_shows_each_grade_with_its_times_and_evidence(world: World, stranger: Client) -> None:

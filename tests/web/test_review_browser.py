@@ -1,7 +1,7 @@
 """The desk in a browser: how many keys a review takes, and that nothing on its pages breaks the security policy."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,8 +9,7 @@ from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.test import Client
 
-from leaderboard.models import Decision, Publication, Release, ReleasedCell, Run, Waiver
-from tests.database import forced_edits
+from leaderboard.models import Decision, Run
 from tests.web.conftest import Add
 from tests.web.desk import TIMES, sign_in, state_of, url_of
 
@@ -25,15 +24,6 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
 ]
 Visit = Callable[[str, list[str]], tuple[str, list[str]]]
-
-
-@pytest.fixture
-def clean_log(transactional_db: None) -> Iterator[None]:
-    """Take away what is append-only, so that the database can be emptied after the test."""
-    yield
-    with forced_edits():
-        for model in (ReleasedCell, Release, Waiver.runs.through, Waiver, Publication, Decision):
-            model.objects.all().delete()
 
 
 @pytest.fixture

@@ -1,32 +1,23 @@
 """One form sent from many hands at once, on PostgreSQL: one decision, and everyone is told what happened."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from django.db import connection, connections
 from django.test import Client
 
 from leaderboard import publishing
-from leaderboard.models import Decision, Publication, Release, ReleasedCell, Waiver
-from tests.database import forced_edits
+from leaderboard.models import Decision, Release
 from tests.web.conftest import Add
 from tests.web.desk import TIMES, filled, sign_in, state_of, url_of
 
 HANDS = 8
 pytestmark = [
+    pytest.mark.usefixtures("clean_log"),
     pytest.mark.django_db(transaction=True, serialized_rollback=True),
     pytest.mark.skipif("connection.vendor != 'postgresql'", reason="one writer at a time is PostgreSQL's test"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def clean_log(transactional_db: None) -> Iterator[None]:
-    """Take away what is append-only, so that the database can be emptied after the test."""
-    yield
-    with forced_edits():
-        for model in (ReleasedCell, Release, Waiver.runs.through, Waiver, Publication, Decision):
-            model.objects.all().delete()
 
 
 def press_together(clients: list[Client], press: Callable[[Client], int]) -> list[int]:
