@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from leaderboard.models import Assessment, Audit, Decision, Rejection, Release, Run, Waiver
 from tests.database import load_run
 from tests.factories import write_archive
-from tests.service.support import ROOT, free_port, wait_for
+from tests.service.support import RECORDED, ROOT, free_port, wait_for
 
 Make = Callable[..., Run]
 WHY = ("--as", "ada", "--reason", "Read it.")
@@ -162,11 +162,12 @@ def test_the_demo_loads_its_archive_twice_and_publishes(
     db: None, tmp_path: Path, settings: pytest.FixtureRequest, run: Callable[..., str]
 ) -> None:
     settings.VAR_DIR = tmp_path
-    first = run("demo", "leaderboard/demo", "--no-serve")
+    first = run("demo", *RECORDED, "--grades", "leaderboard/recordings", "--no-serve")
+    assert "53 runs new" in first and "34 grades new, 0 already held, 0 passed over" in first
     assert "release 1" in first
     assert "password" in first
-    second = run("demo", "leaderboard/demo", "--no-serve")
-    assert "0 runs new" in second
+    second = run("demo", *RECORDED, "--grades", "leaderboard/recordings", "--no-serve")
+    assert "0 runs new" in second and "0 grades new" in second
     assert "nothing changed since release 1" in second
 
 
@@ -193,8 +194,8 @@ def test_the_demo_on_another_port_names_that_port(tmp_path: Path) -> None:
 
 
 def test_the_demo_archive_reads_without_a_repair(db: None, run: Callable[..., str]) -> None:
-    run("ingest", "leaderboard/demo")
+    run("ingest", *RECORDED)
     assert set(Audit.objects.values_list("status", flat=True)) == {"read"}
     assert Rejection.objects.count() == 0
     standings = Counter(Assessment.objects.values_list("standing", flat=True))
-    assert standings == {"eligible": 23, "blocked": 1, "failed": 1, "pending": 1}
+    assert standings == {"eligible": 40, "blocked": 1, "failed": 11, "pending": 1}

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+# What `make demo` ingests.
+RECORDED = ("leaderboard/demo", "leaderboard/recordings/h200/archive")
 LEASE_SECONDS = 4
 
 

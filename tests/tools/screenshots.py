@@ -20,9 +20,9 @@ from urllib.parse import urljoin
 
 from playwright.sync_api import sync_playwright
 
+from tests.service.support import RECORDED, ROOT
 from tests.web.browsing import FLAGS
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 WIDTHS = (1400, 820, 390)
 THEMES = ("light", "dark")
 FIXED = {
@@ -63,7 +63,7 @@ def serve() -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     environment = {**os.environ, "PROOFLINE_VAR_DIR": str(folder), "PROOFLINE_URL": f"http://127.0.0.1:{port}"}
-    demo = [sys.executable, "manage.py", "demo", "leaderboard/demo", "--no-serve"]
+    demo = [sys.executable, "manage.py", "demo", *RECORDED, "--no-serve"]
     subprocess.run(demo, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
     command = [
         sys.executable, "-m", "granian", "--interface", "wsgi", "--host", "127.0.0.1", "--port", str(port),
