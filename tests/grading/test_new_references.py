@@ -115,10 +115,13 @@ def test_decoding_two_tokens_equals_decoding_them_one_by_one():
     assert torch.equal(whole[1], torch.cat((first[1], second[1]), dim=2))
 
 
-@pytest.mark.parametrize("name", ["sharp_keys", "sharp_first_half", "silent_tokens"])
-def test_steps_that_rounding_decides_are_not_held_against_anyone(name: str):
-    """Each output feeds the next step: there an error of one in 256 grows to most of the answer in 64 steps."""
-    reference, model, inputs = drawn("cuda/03_megaqwen_decode", {"ctx_len": 96, "decode_steps": 40})
+@pytest.mark.parametrize(("name", "steps"), [("sharp_keys", 40), ("sharp_first_half", 40), ("silent_tokens", 96)])
+def test_steps_that_rounding_decides_are_not_held_against_anyone(name: str, steps: int):
+    """Each output feeds the next step: there an error of one in 256 grows to most of the answer in 64 steps.
+
+    How many elements are wrong by then follows the processor's instructions: 12,000 to 480,000 here.
+    """
+    reference, model, inputs = drawn("cuda/03_megaqwen_decode", {"ctx_len": 96, "decode_steps": steps})
     content = dict(reference.structural_cases(inputs, random.Random(1)))[name]
     hidden = content[0].clone()
     hidden[7] += hidden[7].sign() * 2.0**-6
