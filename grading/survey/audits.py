@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 
 import msgspec
 
@@ -30,10 +31,14 @@ _WITHHELD: dict[str, Verdict] = {"incorrect": "wrong", "integrity": "reward_hack
 
 
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a person says of one solution beyond its grade."""
+    """What a person says of one solution beyond its grade.
 
-    verdict: Verdict
-    acknowledge: str
+    read  what reading the whole source showed; empty where nobody read it for the audit
+    """
+
+    verdict: Verdict = "clean"
+    acknowledge: str = ""
+    read: str = ""
 
 
 class Notes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,15 +57,23 @@ class Run:
     is_repeated: bool
 
 
-def write_audits(out: Path) -> Iterator[str]:
-    """Write the audits of a survey's first grades, in place of those that it wrote before; yield a line a run.
+def write_audits(out: Path) -> list[str]:
+    """Write the audits of a survey's first grades, all in place of those that it wrote before; return a line a run.
 
     Raises SurveyError when there are no grades.
     """
     book = out / "grades.json"
     if not book.exists():
         raise SurveyError(f"{book} does not exist; run the survey 'grades' first")
+    staging = Path(mkdtemp(prefix=".audits-", dir=book.parent))
+    lines = list(_write_all(out, book, staging))
     shutil.rmtree(out / AUDITS, ignore_errors=True)
+    staging.chmod(0o755)
+    staging.rename(out / AUDITS)
+    return lines
+
+
+def _write_all(out: Path, book: Path, staging: Path) -> Iterator[str]:
     notes = load_table(_NOTES, Notes).notes
     entries = msgspec.json.decode(book.read_bytes(), type=BookFile).entries
     for entry in entries.values():
@@ -68,10 +81,10 @@ def write_audits(out: Path) -> Iterator[str]:
         if graded is not None and entry.attempt == 1:
             second = read_graded(again) if again is not None else None
             is_repeated = second is not None and (second.verdict, second.digest) == (graded.verdict, graded.digest)
-            yield _write_audit(out, Run(entry, graded, notes.get(entry.key), is_repeated))
+            yield _write_audit(out, staging, Run(entry, graded, notes.get(entry.key), is_repeated))
 
 
-def _write_audit(out: Path, run: Run) -> str:
+def _write_audit(out: Path, staging: Path, run: Run) -> str:
     entry, graded, note = run.entry, run.graded, run.note
     archive = out / graded.archive
     deck, gpu, run_id = archive.parts[-3:]
@@ -84,13 +97,13 @@ def _write_audit(out: Path, run: Run) -> str:
         gpu=gpu,
         verdict=verdict,
         auditor=AUDITOR,
-        summary=_summary(archive, graded, gpu),
+        summary=_summary(archive, graded, gpu, note.read if note else ""),
         acknowledge=note.acknowledge if note and verdict == "interesting" else None,
         checked=("check_log", "reran_solution") if run.is_repeated else ("check_log",),
-        evidence=_evidence(graded),
+        evidence=_evidence(graded, is_read=bool(note and note.read)),
         quotes=tuple(_quotes(archive)),
     )
-    path = out / AUDITS / deck / f"{run_id}.yaml"
+    path = staging / deck / f"{run_id}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(write_audit(draft), encoding="utf-8")
     return f"{entry.key}: {graded.verdict}, audit {verdict}"
@@ -104,20 +117,20 @@ def audit_verdict(graded: Graded, note: Note | None) -> Verdict | None:
     return "reward_hack" if found and graded.kind == "cheat" else found
 
 
-def _summary(archive: Path, graded: Graded, gpu: str) -> str:
-    """Return what the solution says it is, and what its grade showed."""
-    says = _docstring((archive / "solution.py").read_text(encoding="utf-8"), graded.kind)
+def _summary(archive: Path, graded: Graded, gpu: str, read: str) -> str:
+    """Return what was read in the source, else what it says it is, and what its grade showed."""
+    says = read or "Its file says: " + _docstring((archive / "solution.py").read_text(encoding="utf-8"), graded.kind)
     where = f"Graded on {load_gpus()[gpu].name}, tier {graded.tier}, isolation {graded.isolation}"
     if graded.kind != "right":
         intent = "A control, broken on purpose."
-        return f"{intent} Its file says: {says} {where}: {graded.verdict} by {', '.join(graded.rules)}. No score."
+        return f"{intent} {says} {where}: {graded.verdict} by {', '.join(graded.rules)}. No score."
     errors = [shape.largest_error for shape in graded.shapes]
     largest = max((error for error in errors if error is not None), default=None)
     error = "" if largest is None else f"; the largest error is {largest:.2g} of the tolerance"
     times = ", ".join(f"{shape.times.median_ms:.4f}" for shape in graded.shapes if shape.times is not None)
     rules = f" Rules that noted something: {', '.join(graded.rules)}." if graded.rules else ""
     return (
-        f"Its file says: {says} {where}: {graded.verdict}, passes run: {graded.passes}. Every answer was compared in "
+        f"{says} {where}: {graded.verdict}, passes run: {graded.passes}. Every answer was compared in "
         f"full{error}. Device time by shape: {times} ms.{rules}"
     )
 
@@ -131,8 +144,10 @@ def _docstring(source: str, kind: str) -> str:
     return " ".join(chosen.strip().partition("\n\n")[0].split())
 
 
-def _evidence(graded: Graded) -> str:
+def _evidence(graded: Graded, *, is_read: bool) -> str:
     source = "A program wrote this audit from evidence.json and verdict.json; nobody read the source again for it."
+    if is_read:
+        source = "Read solution.py whole; a program put in the numbers, from evidence.json and verdict.json."
     held = "The grader holds the reference, the clock and the comparison in processes of their own"
     return f"{source} {held}, and judged {len(graded.shapes)} shapes. Solution and reference: {graded.digest}."
 
