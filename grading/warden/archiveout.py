@@ -77,13 +77,13 @@ def summaries(entry: Entry) -> list[Summary | None]:
     return [None if evidence.untimed else summarise(shape) for shape in shapes]
 
 
-def logged_ms(time: Summary) -> float:
-    """Return the time of a shape that the logs print: as the deck times, where the grade has it."""
-    return time.median_ms if time.deck_ms is None else time.deck_ms
-
-
 def _is_as_deck(entry: Entry) -> bool:
+    """Tell whether the logs print times as the deck takes them: every shape has to have one."""
     return all(time.deck_ms is not None for time in summaries(entry) if time is not None)
+
+
+def _logged_ms(entry: Entry, time: Summary) -> float:
+    return time.deck_ms if time.deck_ms is not None and _is_as_deck(entry) else time.median_ms
 
 
 def _files(entry: Entry) -> dict[str, bytes]:
@@ -113,7 +113,7 @@ def _score(entry: Entry) -> list[float] | None:
     """Return each shape's value in the problem's metric, or None where there is nothing that can be scored."""
     if not _is_right(entry.grade.verdict) or entry.grade.evidence.device == "cpu":
         return None
-    times = [None if time is None else logged_ms(time) for time in summaries(entry)]
+    times = [None if time is None else _logged_ms(entry, time) for time in summaries(entry)]
     if entry.problem.metric.kind != "speedup":
         return values_of(entry.problem, entry.gpu, times)
     pairs = [(_baseline_ms(entry, index), ms) for index, ms in enumerate(times)]
@@ -132,7 +132,7 @@ def _baseline_times(entry: Entry, index: int) -> Iterator[tuple[str, float]]:
         if index < len(baseline.shapes) and _is_answered(baseline.shapes[index]):
             beside = summarise(baseline.shapes[index])
             if beside is not None:
-                yield baseline.variant, logged_ms(beside)
+                yield baseline.variant, _logged_ms(entry, beside)
 
 
 def _headline(entry: Entry, values: list[float]) -> str:
@@ -157,8 +157,8 @@ def _benchmark_log(entry: Entry, values: list[float]) -> str:
     for index, value in enumerate(values):
         own, time = evidence.passes[0].shapes[index], times[index]
         assert time is not None
-        lines += _event_lines(entry, index, own, logged_ms(time))
-        lines += _own_lines(entry, index, logged_ms(time), value)
+        lines += _event_lines(entry, index, own, _logged_ms(entry, time))
+        lines += _own_lines(entry, index, _logged_ms(entry, time), value)
         if entry.problem.metric.kind != "speedup":
             lines += [_rate_line(entry, index, variant, ms) for variant, ms in _baseline_times(entry, index)]
     headline = _headline(entry, values)
