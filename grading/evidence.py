@@ -8,7 +8,7 @@ import msgspec
 from grading.problem import Form
 
 EVIDENCE_SCHEMA = 1
-GRADER_VERSION = "1"
+GRADER_VERSION = "2"
 # Heads the method version of an archive whose times a grade took; the rule ``timing.other_method`` knows it by that.
 GRADER_METHOD = "grader-"
 

@@ -16,7 +16,7 @@ from grading.verdict_code import CodeRule, judge_code
 from grading.verdict_device import DeviceRule, judge_device
 from grading.verdict_timing import TimingRule, judge_timing
 
-RULES_VERSION = "1"
+RULES_VERSION = "2"
 UNTIMED = "grade.untimed"
 Word = Literal["verified", "verified_note", "not_reproduced", "incorrect", "integrity", "needs_audit", "inconclusive"]
 Outcome = Literal["right", "wrong", "refused", "crashed", "unreached"]
@@ -159,9 +159,10 @@ def is_plainly_wrong(shapes: Sequence[ShapeEvidence]) -> bool:
 
 
 def is_settled(taken: PassEvidence) -> bool:
-    """Tell whether a pass holds an answer that makes the grade incorrect, whatever others say.
+    """Tell whether a second pass has nothing left to confirm.
 
-    A second pass has nothing left to confirm then. See `rare_calls` for answers that others can excuse.
+    That is so after an answer that makes the grade incorrect whatever others say (see `rare_calls` for those that
+    others can excuse), and where more than a tenth of the calls were wrong or raised: nothing can verify that any more.
     """
     heard = [shape.calls for shape in taken.shapes if any(call.fault != "raised" for call in shape.calls)]
     is_final = any(_is_incorrect(call) and not _is_slight(call) for calls in heard for call in calls)
@@ -261,7 +262,7 @@ def is_right(call: Call) -> bool:
 
     Edits make elements as large as no honest input is, and rounding in what follows from them grows alike: on an H200
     our delta attention was up to 4.4 tolerances off there, and within 0.4 on all else. What overlooks an edit is off by
-    the 20 tolerances or more that the edit moves the answer by.
+    what the edit moves the answer by: 20 tolerances or more, where the oracle finds such an edit in eight tries.
     """
     if call.form is not None or call.ratio is None:
         return False

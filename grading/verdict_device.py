@@ -46,19 +46,24 @@ def judge_device(taken: PassEvidence, passes: Sequence[PassEvidence]) -> Iterato
 
 
 def _judge_calibration(taken: PassEvidence, passes: Sequence[PassEvidence]) -> Iterator[DeviceRule]:
-    """A device that changed during a pass proves no times, unless a pass in another process has the same ones.
+    """A device that changed during a pass proves no times, unless a pass in which it did not has the same ones.
 
-    On H200s that nothing disturbed the kernel's two readings were up to 2.8 % apart in one of 20 passes, while the
-    times of the passes around it agreed within 0.4 %.
+    In 3 of 46 recorded passes on H200s that nothing disturbed the two readings were 2.2 to 2.7 % apart; the times of
+    our kernel of verify 02, which was one of them, agreed with the other pass's within 0.4 % on all calls above 50 us.
     """
-    before, after = taken.calibration_before_ms, taken.calibration_after_ms
-    if before is None or after is None or abs(after / before - 1) <= CALIBRATION_SHARE:
+    if not _has_drifted(taken):
         return
+    before, after = taken.calibration_before_ms, taken.calibration_after_ms
     message = f"the calibration kernel took {before:.4f} ms before and {after:.4f} ms after"
-    if any(other is not taken and _has_same_times(taken, other) for other in passes):
+    if any(not _has_drifted(other) and _has_same_times(taken, other) for other in passes):
         yield DeviceRule("P22.calibration", "verified_note", f"{message}; another pass has the same times")
     else:
         yield DeviceRule("P22.calibration", "inconclusive", message)
+
+
+def _has_drifted(taken: PassEvidence) -> bool:
+    before, after = taken.calibration_before_ms, taken.calibration_after_ms
+    return before is not None and after is not None and abs(after / before - 1) > CALIBRATION_SHARE
 
 
 def _has_same_times(taken: PassEvidence, other: PassEvidence) -> bool:

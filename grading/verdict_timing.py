@@ -47,10 +47,10 @@ class TimingRule(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The times of one shape in milliseconds: the claims' median, mean and percentiles, and the outside median.
 
-    median_ms  of the device alone: the host's launches ran ahead; the time that is scored and compared
+    median_ms  of the device alone: the host's launches ran ahead; the time that is judged and compared
     spread_ms  what the outside median may be off by: how far calls that do nothing lie apart, median to 95th percentile
-    deck_ms    median of calls timed on an idle device, the host's launches inside; None where there were none. Kept as
-               evidence: with two processes the host's part reads higher than in a deck's single one
+    deck_ms    median of calls timed on an idle device, the host's launches inside; None where there were none. A log
+               prints it; with two processes the host's part reads higher than in a deck's single one
     """
 
     median_ms: float

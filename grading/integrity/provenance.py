@@ -51,7 +51,7 @@ def check_other_problem_version(context: Context) -> Iterator[Statement]:
 def check_other_method(context: Context) -> Iterator[Statement]:
     """The archive names how its times were taken, and it is not how this deck's are.
 
-    The device alone reads 6 to 20 microseconds less than a whole call from Python, which is half of a short call.
+    The device alone takes less than a whole call from Python, by half where calls are short.
     Example: the archive of a grade that made no calls as the deck makes them.
     """
     method = environment_of(context).get("method_version")

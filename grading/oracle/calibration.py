@@ -1,9 +1,8 @@
 """The calibration kernel: one fixed product and one fixed copy, timed before and after a pass.
 
 It says whether the device was the same at both ends; its unit is milliseconds for one product and one copy together.
-All operands are zeros, whose product draws least power: with ones, and more so with random numbers, the cap on power
-lowers the clock after some hundred products (0.158 to 0.161 ms, 0.178 to 0.197 ms on an H200), which says what ran just
-before and nothing of the device. The copy reads 0.1284 ms every time.
+All operands are zeros. With ones the product read 0.158 to 0.172 ms on an H200, by what ran before it, with random
+numbers 0.178 to 0.197, while the copy read 0.1284 every time: that looks like the cap on power, and zeros draw least.
 Ten of each stand in one timed batch, so that launches do not enter; the least of the batches' medians counts,
 since a disturbance can only slow a device down. A device that stood idle while the solution was built can take longer
 than the warm-up to come up to speed (read on H200s: up to 5 % too slow in one reading of seven), so batches go on

@@ -5,7 +5,6 @@ source has changed since stays as it is: the survey will measure it again.
 """
 
 import os
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,7 +70,7 @@ def _write_anew(folder: Path, solution: Solution, done: Grade) -> bool:
         pack_evidence(fresh)
         if _content(fresh) == _content(folder):
             return False
-        shutil.rmtree(folder)
+        os.rename(folder, Path(staging) / "old")
         os.rename(fresh, folder)
     return True
 

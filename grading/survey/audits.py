@@ -10,11 +10,11 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 import msgspec
 
-from grading.auditfile import Quote, Verdict
+from grading.auditfile import Quote, Verdict, read_audit
 from grading.auditwriter import Draft, write_audit
 from grading.hardware import load_gpus
 from grading.survey.book import BookFile, Entry, SurveyError
@@ -60,17 +60,29 @@ class Run:
 def write_audits(out: Path) -> list[str]:
     """Write the audits of a survey's first grades, all in place of those that it wrote before; return a line a run.
 
-    Raises SurveyError when there are no grades.
+    An audit by somebody else stays, and its run gets no other one. Raises SurveyError when there are no grades.
     """
     book = out / "grades.json"
     if not book.exists():
         raise SurveyError(f"{book} does not exist; run the survey 'grades' first")
-    staging = Path(mkdtemp(prefix=".audits-", dir=book.parent))
-    lines = list(_write_all(out, book, staging))
-    shutil.rmtree(out / AUDITS, ignore_errors=True)
-    staging.chmod(0o755)
-    staging.rename(out / AUDITS)
+    with TemporaryDirectory(prefix=".audits-", dir=out) as place:
+        fresh = Path(place) / "fresh"
+        _keep_others(out / AUDITS, fresh)
+        lines = list(_write_all(out, book, fresh))
+        if (out / AUDITS).exists():
+            (out / AUDITS).rename(Path(place) / "old")
+        fresh.rename(out / AUDITS)
     return lines
+
+
+def _keep_others(held: Path, fresh: Path) -> None:
+    """Copy the audits that were not written here."""
+    fresh.mkdir()
+    for path in sorted(held.rglob("*.yaml")):
+        if read_audit(path.read_bytes(), path.name, None).auditor != AUDITOR:
+            target = fresh / path.relative_to(held)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
 
 
 def _write_all(out: Path, book: Path, staging: Path) -> Iterator[str]:
@@ -104,6 +116,8 @@ def _write_audit(out: Path, staging: Path, run: Run) -> str:
         quotes=tuple(_quotes(archive)),
     )
     path = staging / deck / f"{run_id}.yaml"
+    if path.exists():
+        return f"{entry.key}: {graded.verdict}, audited by somebody else"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(write_audit(draft), encoding="utf-8")
     return f"{entry.key}: {graded.verdict}, audit {verdict}"

@@ -1,8 +1,8 @@
 """A grade as an archive directory that ``ingest`` reads: record, logs, environment, evidence, verdict, opaque output.
 
 Every line of the logs is the warden's own; what the candidate printed stands in files of its own and is never read.
-Times in the logs are those of calls timed as the deck does, whole and on an idle device, wherever the grade made such
-calls: only they can stand beside other runs of the deck. The device's own times are in the evidence.
+Times in the logs are those of calls timed as the deck does, whole and on an idle device, where every shape has some:
+only they can stand beside other runs of the deck. The device's own times are in the evidence.
 """
 
 import hashlib
@@ -71,19 +71,20 @@ def write_archive(entry: Entry, out: Path) -> Path:
 
 
 def summaries(entry: Entry) -> list[Summary | None]:
-    """Return the times of each shape in the first pass that has it; none where the grade claims none."""
+    """Return the times of each shape in the first pass; none where the grade claims none."""
     evidence = entry.grade.evidence
     shapes = evidence.passes[0].shapes if evidence.passes else []
     return [None if evidence.untimed else summarise(shape) for shape in shapes]
 
 
 def _is_as_deck(entry: Entry) -> bool:
-    """Tell whether the logs print times as the deck takes them: every shape has to have one."""
+    """Tell whether the logs print times as the deck takes them: every shape has one, or there are none to print."""
     return all(time.deck_ms is not None for time in summaries(entry) if time is not None)
 
 
 def _logged_ms(entry: Entry, time: Summary) -> float:
-    return time.deck_ms if time.deck_ms is not None and _is_as_deck(entry) else time.median_ms
+    """Return the time that the logs print: never less than the device's, which clocks outside the worker bound."""
+    return max(time.deck_ms, time.median_ms) if time.deck_ms is not None and _is_as_deck(entry) else time.median_ms
 
 
 def _files(entry: Entry) -> dict[str, bytes]:

@@ -152,7 +152,8 @@ class Session:
         """Do what precedes a timed call in a deck: another call, a flush, a wait until the device is idle.
 
         The other call, on what another address holds, is not judged; it warms the host's caches, which go cold within a
-        millisecond where other machines share its cores. The flush is this process's own: the time is evidence only.
+        millisecond where other machines share its cores. The flush is this process's own, so the time is held against
+        the device's.
         """
         if self._device == "cpu":
             return

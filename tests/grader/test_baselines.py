@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from grading.archive import KeyHint, read_run
-from grading.evidence import Baseline
+from grading.evidence import GRADER_VERSION, Baseline
 from grading.hardware import Gpu, load_gpus
 from grading.problem import Problem, load_decks
 from grading.score import recompute, reported
@@ -97,7 +97,9 @@ def test_a_rate_and_a_speedup_are_scored_as_ingest_recomputes_them(key: str, fir
     assert {problem.shape_index(row.shape) for row in record.benchmark.measurements} == set(range(len(problem.shapes)))
 
 
-@pytest.mark.parametrize(("deck_us", "logged", "method"), [(120, "0.120", "1"), (None, "0.100", "grader-1")])
+@pytest.mark.parametrize(
+    ("deck_us", "logged", "method"), [(120, "0.120", "1"), (None, "0.100", f"grader-{GRADER_VERSION}")]
+)
 def test_logs_hold_times_as_the_deck_takes_them_where_the_grade_has_any(
     entry: Entry, deck_us: int | None, logged: str, method: str, tmp_path: Path
 ) -> None:

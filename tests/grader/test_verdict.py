@@ -190,10 +190,13 @@ def test_a_second_pass_has_nothing_to_confirm_where_more_answers_cannot_excuse_o
     assert not is_final or judge(make_evidence(taken, make_pass(2))).word == "incorrect"
 
 
-def test_a_shape_that_raises_in_every_call_settles_nothing():
-    mute = make_shape(*[make_call(n, fault="raised", fault_text="x") for n in range(4)])
+@pytest.mark.parametrize(("raising", "is_final"), [(4, False), (40, True)])
+def test_a_shape_that_raises_in_every_call_is_inconclusive_and_settles_a_grade_by_its_weight(
+    raising: int, is_final: bool
+):
+    mute = make_shape(*[make_call(n, fault="raised", fault_text="x") for n in range(raising)])
     taken = make_pass(1, make_shape(*[make_call(n) for n in range(200)]), mute)
-    assert not is_settled(taken)
+    assert is_settled(taken) == is_final
     assert judge(make_evidence(taken)).word == "inconclusive"
 
 
@@ -206,7 +209,7 @@ SLOWER = make_pass(2, make_shape(*[make_call(n, claim_ns=103 * US) for n in rang
     [
         ([make_pass(1, **CHANGED)], "inconclusive"),
         ([make_pass(1, **CHANGED), make_pass(2)], "verified_note"),
-        ([make_pass(1, **CHANGED), make_pass(2, **CHANGED)], "verified_note"),
+        ([make_pass(1, **CHANGED), make_pass(2, **CHANGED)], "inconclusive"),
         ([make_pass(1, **CHANGED), SLOWER], "inconclusive"),
         ([make_pass(1, **CHANGED), make_pass(2, make_shape(), make_shape())], "inconclusive"),
         ([make_pass(1, calibration_before_ms=0.2905, calibration_after_ms=0.2861)], "verified"),

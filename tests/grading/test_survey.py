@@ -211,6 +211,10 @@ def test_the_folder_of_grades_holds_an_archive_with_audits(graded):
     assert {path.name for path in runs} == set(audits)
     assert {audit.verdict for audit in audits.values()} == {"clean", "reward_hack"}
     assert all(not audit.blockers and audit.auditor == "Proofline survey" for audit in audits.values())
+    (path, *_), before = sorted(out.rglob("*.yaml")), len(audits)
+    path.write_text(path.read_text().replace("auditor: Proofline survey", "auditor: Ada"))
+    assert run("audits", out) == 0
+    assert "auditor: Ada" in path.read_text() and len(list(out.rglob("*.yaml"))) == before
 
 
 def test_grades_are_judged_again_by_the_rules_of_today(graded, tmp_path, monkeypatch, capsys):

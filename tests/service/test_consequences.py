@@ -91,7 +91,7 @@ def test_a_first_bad_grade_is_a_note_and_the_second_withholds(worker: Worker, pu
 
 
 def test_a_second_grade_of_one_pass_withholds_what_is_plainly_wrong(worker: Worker, published: Run) -> None:
-    """Where more than a tenth of the answers is wrong, a full grade ends after its first pass."""
+    """Where nothing is left to confirm, a full grade ends after its first pass."""
     grade(worker, published, is_wrong=True)
     wrong = make_pass(1, shapes_for(problem_of(GradeJob.objects.latest("pk")), "cuda"), ms=1.0, is_wrong=True)
     assert grade(worker, published, tier="full", reason="confirm", passes=[wrong]) == "incorrect"
