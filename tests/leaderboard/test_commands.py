@@ -188,9 +188,11 @@ def test_the_demo_on_another_port_names_that_port(tmp_path: Path) -> None:
     try:
         html = wait_for(read_home, 90, "the demo")
     finally:
-        served.kill()
-        served.wait()
+        # Killed at once, the server would leave its worker behind.
+        served.terminate()
+        served.wait(timeout=30)
     assert f'<link rel="canonical" href="{address}">' in html and ":8000" not in html
+    assert read_home() == "", "ended, the demo leaves nothing behind that answers"
 
 
 def test_the_demo_archive_reads_without_a_repair(db: None, run: Callable[..., str]) -> None:
