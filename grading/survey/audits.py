@@ -103,6 +103,9 @@ def _write_audit(out: Path, staging: Path, run: Run) -> str:
     verdict = audit_verdict(graded, note)
     if verdict is None or entry.key == PENDING:
         return f"{entry.key}: {graded.verdict}, no audit"
+    path = staging / deck / f"{run_id}.yaml"
+    if path.exists():
+        return f"{entry.key}: {graded.verdict}, audited by somebody else"
     draft = Draft(
         run_id=run_id,
         problem=entry.problem.partition("/")[2],
@@ -115,9 +118,6 @@ def _write_audit(out: Path, staging: Path, run: Run) -> str:
         evidence=_evidence(graded, is_read=bool(note and note.read)),
         quotes=tuple(_quotes(archive)),
     )
-    path = staging / deck / f"{run_id}.yaml"
-    if path.exists():
-        return f"{entry.key}: {graded.verdict}, audited by somebody else"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(write_audit(draft), encoding="utf-8")
     return f"{entry.key}: {graded.verdict}, audit {verdict}"
