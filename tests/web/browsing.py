@@ -46,6 +46,11 @@ class Reader:
         """Go to a page of the site."""
         self.tab.goto(self.base + path)
 
+    def follow(self, link: Any) -> None:
+        """Click what leads to another page, and wait until that page is whole."""
+        with self.tab.expect_navigation():
+            link.click()
+
     def place(self) -> str:
         """Return where the tab is, without the host."""
         return str(self.tab.url).removeprefix(self.base)
