@@ -1,0 +1,400 @@
+// A processor's stand-in for one GPU of compute capability 9.0, for the kernels of `grading/kernels`.
+//
+// Blocks run one after the other and their threads as fibers, each until it has to wait. A kernel's wrappers of PTX are
+// replaced by the functions marked PRIMITIVE below, which do what the PTX manual says, as late as it allows: asynchronous
+// copies and products happen when they are waited for, and until then their results are NaN. So a wait that is missing,
+// an operand that is overwritten too early, a wrong layout, swizzle, fragment or count shows as a wrong answer, and a
+// barrier that is never met as an error. Not seen: races between warps that a barrier of the CPU's order hides, missing
+// fences between memory proxies, and anything about time.
+#pragma once
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+#define DEVICE inline
+#define PRIMITIVE inline
+#define FAIL(...) (fprintf(stderr, __VA_ARGS__), fprintf(stderr, "\n"), abort())
+#define CHECK(condition, ...) ((condition) ? (void)0 : FAIL(__VA_ARGS__))
+
+using std::max;
+using std::min;
+
+struct uint4 { uint32_t x, y, z, w; };
+struct float2 { float x, y; };
+struct float4 { float x, y, z, w; };
+inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+
+inline uint16_t to_bf16(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+inline float __uint_as_float(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+inline float half_of(uint32_t pair, int which) { return __uint_as_float(which ? pair & 0xffff0000u : pair << 16); }
+struct __nv_bfloat16 { uint16_t bits; };
+struct __nv_bfloat162 { uint16_t low, high; };
+inline __nv_bfloat162 __floats2bfloat162_rn(float low, float high) { return {to_bf16(low), to_bf16(high)}; }
+inline float __bfloat162float(__nv_bfloat16 x) { return half_of(x.bits, 0); }
+template <class T>
+T __ldcs(const T* p) { return *p; }
+
+namespace gpu {
+
+constexpr int SHARED_BYTES = 232448;          // the most that a block may have
+struct Product { float* d; const uint32_t* a; uint32_t b; bool adds; int group; };
+struct Thread {
+    ucontext_t context;
+    std::vector<char> stack = std::vector<char>(96 * 1024);
+    int index = 0;
+    bool has_ended = false;
+    const void* offered = nullptr;            // to the warp's collective
+    std::vector<Product> products;            // asynchronous, not waited for
+    int groups = 0;                           // committed
+    std::map<float*, std::vector<float>> kept;   // accumulators that products in flight hide
+    std::vector<std::function<void()>> loads, stores;
+};
+struct Meeting { int count = 0; unsigned generation = 0; const char* name = nullptr; };
+struct Barrier { int count, pending; long bytes; unsigned phase; };
+
+inline ucontext_t scheduler;
+inline std::vector<std::unique_ptr<Thread>> all;
+inline Thread* me;
+inline std::function<void()> body;
+inline int block, blocks, threads;
+inline long rounds_without_progress;
+inline std::map<int, Meeting> meetings;
+inline std::map<uint32_t, Barrier> barriers;
+
+inline uint8_t* shared_memory() {
+    static uint8_t* memory = (uint8_t*)aligned_alloc(4096, 256 * 1024);
+    return memory;
+}
+inline uint8_t* shared(uint32_t at, int bytes) {
+    CHECK(at + bytes <= SHARED_BYTES, "%d bytes at %u are beyond shared memory", bytes, at);
+    return shared_memory() + at;
+}
+inline uint16_t& half_at(uint32_t at) { return *(uint16_t*)shared(at, 2); }
+inline int warp() { return me->index / 32; }
+inline void yield() { swapcontext(&me->context, &scheduler); }
+
+// Wait until `expected` threads are here; the last one does `work`.
+inline void meet(int where, int expected, const char* name, const std::function<void()>& work = {}) {
+    Meeting& meeting = meetings[where];
+    CHECK(!meeting.count || !strcmp(meeting.name, name), "block %d: %s meets %s", block, name, meeting.name);
+    meeting.name = name;
+    if (++meeting.count == expected) {
+        if (work) work();
+        meeting.count = 0;
+        meeting.generation++;
+        rounds_without_progress = 0;
+        return;
+    }
+    for (unsigned before = meeting.generation; meeting.generation == before;) yield();
+}
+// Places to meet: the block's, sixteen named barriers, warps, warpgroups.
+constexpr int NAMED = 1, WARPS = 1000, WARPGROUPS = 2000;
+
+template <class Offer, class Work>
+void with_warp(const char* name, Offer& offer, Work work) {
+    me->offered = &offer;
+    meet(WARPS + warp(), 32, name, [&] {
+        Offer* offers[32];
+        for (int lane = 0; lane < 32; lane++) offers[lane] = (Offer*)all[warp() * 32 + lane]->offered;
+        work(offers);
+    });
+}
+
+inline void run_thread() {
+    body();
+    CHECK(me->products.empty() && me->stores.empty(), "block %d: ends before all is waited for", block);
+    me->has_ended = true;
+    rounds_without_progress = 0;
+    yield();
+}
+
+inline void run_block() {
+    meetings.clear();
+    barriers.clear();
+    memset(shared_memory(), 0xff, SHARED_BYTES);          // NaN
+    all.clear();
+    for (int i = 0; i < threads; i++) {
+        all.push_back(std::make_unique<Thread>());
+        Thread& thread = *all.back();
+        thread.index = i;
+        getcontext(&thread.context);
+        thread.context.uc_stack.ss_sp = thread.stack.data();
+        thread.context.uc_stack.ss_size = thread.stack.size();
+        makecontext(&thread.context, run_thread, 0);
+    }
+    for (bool is_left = true; is_left;) {
+        is_left = false;
+        for (auto& thread : all) {
+            if (thread->has_ended) continue;
+            is_left = true;
+            me = thread.get();
+            swapcontext(&scheduler, &me->context);
+        }
+        CHECK(++rounds_without_progress < 1000, "block %d hangs", block);
+    }
+}
+
+// The products of a warpgroup up to a group, in order. b: 64 rows of 128 bytes, swizzled by the row within eight.
+inline void finish_products(int base, int upto) {
+    const auto& plan = all[base]->products;
+    size_t count = 0;
+    while (count < plan.size() && plan[count].group < upto) count++;
+    for (int t = base; t < base + 128; t++) {
+        Thread& thread = *all[t];
+        for (size_t i = 0; i < count; i++) {
+            CHECK(i < thread.products.size() && thread.products[i].b == plan[i].b, "a product differs between lanes");
+            auto found = thread.kept.find(thread.products[i].d);
+            if (found == thread.kept.end()) continue;
+            std::copy(found->second.begin(), found->second.end(), found->first);
+            thread.kept.erase(found);
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        float a[64][16], b[16][64];
+        for (int t = 0; t < 128; t++)
+            for (int r = 0; r < 4; r++)
+                for (int e = 0; e < 2; e++)
+                    a[t / 32 * 16 + t % 32 / 4 + r % 2 * 8][t % 4 * 2 + e + r / 2 * 8] =
+                        half_of(all[base + t]->products[i].a[r], e);
+        for (int n = 0; n < 64; n++)
+            for (int k = 0; k < 16; k++) {
+                uint32_t at = plan[i].b + n * 128 + k * 2;
+                b[k][n] = half_of(half_at(at ^ (at >> 7 & 7) << 4), 0);
+            }
+        for (int t = 0; t < 128; t++) {
+            const Product& product = all[base + t]->products[i];
+            for (int e = 0; e < 32; e++) {
+                int row = t / 32 * 16 + t % 32 / 4 + e / 2 % 2 * 8, column = e / 4 * 8 + t % 4 * 2 + e % 2;
+                float sum = product.adds ? product.d[e] : 0.f;
+                for (int k = 0; k < 16; k++) sum += a[row][k] * b[k][column];
+                product.d[e] = sum;
+            }
+        }
+    }
+    for (int t = base; t < base + 128; t++) {
+        auto& products = all[t]->products;
+        products.erase(products.begin(), products.begin() + count);
+    }
+}
+inline void hide(Thread& thread, float* d) {
+    if (thread.kept.count(d)) return;
+    thread.kept[d] = std::vector<float>(d, d + 32);
+    std::fill(d, d + 32, NAN);
+}
+
+inline Barrier& barrier(uint32_t at) {
+    CHECK(barriers.count(at), "no barrier at %u", at);
+    return barriers[at];
+}
+inline void settle(Barrier& b) {
+    CHECK(b.pending >= 0 && b.bytes >= 0, "a barrier gets more than it expects");
+    if (b.pending || b.bytes) return;
+    b.phase++;
+    b.pending = b.count;
+    rounds_without_progress = 0;
+}
+
+template <bool TRANSPOSED, class Work>
+void each_half(Work work) {                   // matrix, its row, its column, lane, half
+    for (int i = 0; i < 4; i++)
+        for (int lane = 0; lane < 32; lane++)
+            for (int e = 0; e < 2; e++) {
+                int x = lane / 4, y = lane % 4 * 2 + e;
+                work(i, TRANSPOSED ? y : x, TRANSPOSED ? x : y, lane, e);
+            }
+}
+template <bool TRANSPOSED>
+void load(uint32_t (&r)[4], uint32_t from) {
+    CHECK(from % 16 == 0, "ldmatrix reads from %u", from);
+    struct Offer { uint32_t* r; uint32_t from; } offer{r, from};
+    with_warp(TRANSPOSED ? "ldmatrix.trans" : "ldmatrix", offer, [](Offer** of) {
+        uint32_t halves[4][32][2];
+        each_half<TRANSPOSED>([&](int i, int row, int column, int lane, int e) {
+            halves[i][lane][e] = half_at(of[i * 8 + row]->from + column * 2);
+        });
+        for (int i = 0; i < 4; i++)
+            for (int lane = 0; lane < 32; lane++) of[lane]->r[i] = halves[i][lane][0] | halves[i][lane][1] << 16;
+    });
+}
+template <bool TRANSPOSED>
+void store(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    CHECK(to % 16 == 0, "stmatrix writes to %u", to);
+    struct Offer { uint32_t r[4], to; } offer{{a, b, c, d}, to};
+    with_warp(TRANSPOSED ? "stmatrix.trans" : "stmatrix", offer, [](Offer** of) {
+        each_half<TRANSPOSED>([&](int i, int row, int column, int lane, int e) {
+            half_at(of[i * 8 + row]->to + column * 2) = of[lane]->r[i] >> 16 * e;
+        });
+    });
+}
+// d (16 x 8) += a (16 x INNER) b (INNER x 8), read out of the lanes' registers by two functions.
+template <int INNER, class Offer, class Left, class Right>
+void multiply_in_warp(const char* name, Offer& offer, Left left, Right right) {
+    with_warp(name, offer, [&](Offer** of) {
+        for (int lane = 0; lane < 32; lane++)
+            for (int e = 0; e < 4; e++) {
+                float sum = 0.f;
+                for (int k = 0; k < INNER; k++) sum += left(of, lane / 4 + e / 2 * 8, k) * right(of, k, lane % 4 * 2 + e % 2);
+                of[lane]->d[e] += sum;
+            }
+    });
+}
+inline float rounded_to_tf32(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return __uint_as_float((bits + 0x1000) & ~0x1fffu);
+}
+
+struct Index { int x; };
+
+}  // namespace gpu
+
+#define threadIdx (gpu::Index{gpu::me->index})
+#define blockIdx (gpu::Index{gpu::block})
+#define gridDim (gpu::Index{gpu::blocks})
+#define blockDim (gpu::Index{gpu::threads})
+inline void __syncthreads() { gpu::meet(0, gpu::threads, "syncthreads"); }
+inline void __syncwarp() { gpu::meet(gpu::WARPS + gpu::warp(), 32, "syncwarp"); }
+inline void __trap() { FAIL("block %d traps", gpu::block); }
+inline int __shfl_sync(unsigned, int value, int from) {
+    gpu::with_warp("shfl", value, [&](int** of) {
+        int chosen = *of[from];
+        for (int lane = 0; lane < 32; lane++) *of[lane] = chosen;
+    });
+    return value;
+}
+
+// ---- What replaces a kernel's own wrappers ----
+
+PRIMITIVE uint32_t address(const void* p) { return (uint32_t)((const uint8_t*)p - gpu::shared_memory()); }
+PRIMITIVE float exp_2(float x) { return exp2f(x); }
+PRIMITIVE uint32_t pair_here(float low, float high) { return to_bf16(low) | (uint32_t)to_bf16(high) << 16; }
+PRIMITIVE uint32_t tf32(float x) { return (uint32_t)x; }
+PRIMITIVE void prefetch(const void*) {}
+PRIMITIVE void let_next_start() {}
+PRIMITIVE void await_previous() {}
+PRIMITIVE void fence_async() {}
+PRIMITIVE void barriers_ready() {}
+PRIMITIVE void fewer_registers() {}
+PRIMITIVE void more_registers() {}
+PRIMITIVE void group_sync(int group) { gpu::meet(gpu::NAMED + group, 256, "group_sync"); }
+PRIMITIVE void consumers_sync() { gpu::meet(gpu::NAMED, 256, "consumers_sync"); }
+
+PRIMITIVE void load_matrices(uint32_t (&r)[4], uint32_t from) { gpu::load<false>(r, from); }
+PRIMITIVE void load_transposed(uint32_t (&r)[4], uint32_t from) { gpu::load<true>(r, from); }
+PRIMITIVE void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { gpu::store<false>(to, a, b, c, d); }
+PRIMITIVE void store_transposed(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { gpu::store<true>(to, a, b, c, d); }
+PRIMITIVE void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    struct Offer { float* d; uint32_t a[4], b[2]; } offer{d, {a[0], a[1], a[2], a[3]}, {b0, b1}};
+    gpu::multiply_in_warp<16>(
+        "mma", offer, [](Offer** of, int m, int k) { return half_of(of[m % 8 * 4 + k % 8 / 2]->a[m / 8 + k / 8 * 2], k % 2); },
+        [](Offer** of, int k, int n) { return half_of(of[n * 4 + k % 8 / 2]->b[k / 8], k % 2); });
+}
+PRIMITIVE void multiply_tf32(float (&d)[4], float a0, float a1, float a2, float a3, float b0, float b1) {
+    using gpu::rounded_to_tf32;
+    struct Offer { float *d, a[4], b[2]; } offer{
+        d, {rounded_to_tf32(a0), rounded_to_tf32(a1), rounded_to_tf32(a2), rounded_to_tf32(a3)},
+        {rounded_to_tf32(b0), rounded_to_tf32(b1)}};
+    gpu::multiply_in_warp<8>(
+        "mma.tf32", offer, [](Offer** of, int m, int k) { return of[m % 8 * 4 + k % 4]->a[m / 8 + k / 4 * 2]; },
+        [](Offer** of, int k, int n) { return of[n * 4 + k % 4]->b[k / 4]; });
+}
+
+PRIMITIVE void copy_16(uint32_t to, const void* from) {
+    CHECK(to % 16 == 0 && (uintptr_t)from % 16 == 0, "cp.async is not aligned");
+    gpu::me->loads.push_back([=] { memcpy(gpu::shared(to, 16), from, 16); });
+}
+PRIMITIVE void copies_end() {}
+PRIMITIVE void await_copies() {
+    for (auto& load : gpu::me->loads) load();
+    gpu::me->loads.clear();
+}
+PRIMITIVE void store_bulk(void* to, uint32_t from, int bytes) {
+    CHECK((from | (uintptr_t)to | bytes) % 16 == 0 && bytes > 0, "a bulk store is not aligned");
+    gpu::me->stores.push_back([=] { memcpy(to, gpu::shared(from, bytes), bytes); });
+}
+PRIMITIVE void await_stores() {
+    for (auto& store : gpu::me->stores) store();
+    gpu::me->stores.clear();
+}
+PRIMITIVE void stores_read() { await_stores(); }
+
+PRIMITIVE void barrier_init(uint32_t bar, int count) { gpu::barriers[bar] = {count, count, 0, 0}; }
+PRIMITIVE void barrier_arrive(uint32_t bar) {
+    gpu::Barrier& b = gpu::barrier(bar);
+    b.pending--;
+    gpu::settle(b);
+}
+PRIMITIVE void barrier_expect(uint32_t bar, int bytes) {
+    gpu::barrier(bar).bytes += bytes;
+    barrier_arrive(bar);
+}
+PRIMITIVE void barrier_wait(uint32_t bar, int parity) {
+    while ((gpu::barrier(bar).phase & 1) == (unsigned)parity) gpu::yield();
+}
+PRIMITIVE void copy_bulk(uint32_t to, const void* from, int bytes, uint32_t bar) {
+    CHECK((to | (uintptr_t)from | bytes) % 16 == 0 && bytes > 0, "a bulk copy is not aligned");
+    memcpy(gpu::shared(to, bytes), from, bytes);
+    gpu::Barrier& b = gpu::barrier(bar);
+    b.bytes -= bytes;
+    gpu::settle(b);
+}
+
+PRIMITIVE uint64_t describe(uint32_t at) {
+    CHECK(at / 128 % 8 == 0, "a tile begins within its swizzle, at %u", at);
+    return at;
+}
+template <bool ADD = true>
+PRIMITIVE void multiply_64(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
+    gpu::hide(*gpu::me, d);
+    gpu::me->products.push_back({d, a, (uint32_t)b, ADD, gpu::me->groups});
+}
+PRIMITIVE void wgmma_fence() { gpu::meet(gpu::WARPGROUPS + gpu::warp() / 4, 128, "wgmma.fence"); }
+PRIMITIVE void wgmma_commit() { gpu::me->groups++; }
+template <int LEFT>
+PRIMITIVE void wgmma_wait() {
+    int group = gpu::warp() / 4, upto = gpu::me->groups - LEFT;
+    gpu::meet(gpu::WARPGROUPS + group, 128, "wgmma.wait", [=] {
+        gpu::finish_products(group * 128, upto);
+        for (int t = group * 128; t < group * 128 + 128; t++)
+            for (gpu::Product& product : gpu::all[t]->products) gpu::hide(*gpu::all[t], product.d);
+    });
+}
+
+// ---- The host's side ----
+
+using cudaError_t = int;
+using cudaStream_t = void*;
+constexpr int cudaSuccess = 0, cudaFuncAttributeMaxDynamicSharedMemorySize = 8;
+template <class Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel, int, int bytes) { return bytes > gpu::SHARED_BYTES; }
+template <class Arguments>
+PRIMITIVE cudaError_t launch(
+    void (*kernel)(Arguments), int blocks, int threads, int, bool, const Arguments& a, cudaStream_t) {
+    gpu::blocks = blocks, gpu::threads = threads, gpu::body = [=] { kernel(a); };
+    for (gpu::block = 0; gpu::block < blocks; gpu::block++) gpu::run_block();
+    return cudaSuccess;
+}
