@@ -16,7 +16,7 @@ from grading.evidence import read_evidence
 from grading.hardware import load_gpus
 from grading.problem import load_problem
 from grading.rundir import PACKED_EVIDENCE, pack_evidence, unpack_evidence
-from grading.survey.book import Book, BookFile, Entry, SurveyError
+from grading.survey.book import Book, BookFile, Entry, grades_in
 from grading.survey.grades import graded_of, read_graded
 from grading.survey.items import Solution, every_solution
 from grading.verdict import judge
@@ -30,9 +30,7 @@ def rejudge_grades(out: Path) -> Iterator[str]:
 
     Raises SurveyError when there are no grades, RecordError or OSError for evidence that cannot be read.
     """
-    path = out / "grades.json"
-    if not path.exists():
-        raise SurveyError(f"{path} does not exist; run the survey 'grades' first")
+    path = grades_in(out)
     device = msgspec.json.decode(path.read_bytes(), type=BookFile).device
     book = Book(path, "grades", device)
     for entry in list(book.entries.values()):

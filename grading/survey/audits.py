@@ -17,7 +17,7 @@ import msgspec
 from grading.auditfile import Quote, Verdict, read_audit
 from grading.auditwriter import Draft, write_audit
 from grading.hardware import load_gpus
-from grading.survey.book import BookFile, Entry, SurveyError
+from grading.survey.book import BookFile, Entry, grades_in
 from grading.survey.grades import Graded, read_graded
 from grading.tomldata import load_table
 
@@ -62,9 +62,7 @@ def write_audits(out: Path) -> list[str]:
 
     An audit by somebody else stays, and its run gets no other one. Raises SurveyError when there are no grades.
     """
-    book = out / "grades.json"
-    if not book.exists():
-        raise SurveyError(f"{book} does not exist; run the survey 'grades' first")
+    book = grades_in(out)
     with TemporaryDirectory(prefix=".audits-", dir=out) as place:
         fresh = Path(place) / "fresh"
         _keep_others(out / AUDITS, fresh)

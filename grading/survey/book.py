@@ -63,6 +63,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         """The entry's name in the book."""
         return key_of(self.problem, self.solution, self.attempt)
 
+    @property
+    def kind(self) -> str:
+        """Its solution's kind where the result says it, else empty."""
+        return str(self.result.get("kind", "")) if isinstance(self.result, dict) else ""
+
 
 class BookFile(msgspec.Struct, frozen=True, kw_only=True):
     """The file: which survey on which device, and its entries by key."""
@@ -75,12 +80,13 @@ class BookFile(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to measure; see `Entry`."""
+    """One thing to measure; see `Entry`. ``kind`` is its solution's, empty where the item is a whole problem."""
 
     problem: str
     solution: str
     digest: str
     attempt: int = 1
+    kind: str = ""
 
     @property
     def key(self) -> str:
@@ -144,16 +150,20 @@ class Book:
     def expected_seconds(self, item: Item) -> float:
         """Return what an item will take by the known cost of like ones; 0 where nothing is known.
 
-        Its own last time, else the longest of its problem, else the median of its solution's, else of all.
+        Its own longest time; else the longest of its problem and kind, since a wrong solution is mostly settled early;
+        else the median of its name and kind elsewhere, of its kind; else the longest of its problem; else the median.
         """
         known = list(self.entries.values())
-        own = [entry.seconds for entry in known if (entry.problem, entry.solution) == (item.problem, item.solution)]
-        same_problem = [entry.seconds for entry in known if entry.problem == item.problem]
-        if own or same_problem:
-            return max(own or same_problem)
-        same_solution = [entry.seconds for entry in known if entry.solution == item.solution]
-        rest = same_solution or [entry.seconds for entry in known]
-        return statistics.median(rest) if rest else 0.0
+        here = [entry for entry in known if entry.problem == item.problem]
+        alike = [entry for entry in known if entry.kind == item.kind]
+        own = [entry for entry in here if entry.solution == item.solution]
+        if longest := own or [entry for entry in here if entry.kind == item.kind]:
+            return max(entry.seconds for entry in longest)
+        if similar := [entry for entry in alike if entry.solution == item.solution] or alike:
+            return statistics.median(entry.seconds for entry in similar)
+        if here:
+            return max(entry.seconds for entry in here)
+        return statistics.median(entry.seconds for entry in known) if known else 0.0
 
 
 @dataclass
@@ -200,7 +210,9 @@ class Survey:
                 before = self.book.before(item)
                 if not is_ours or (before is not None and self._is_settled(before)):
                     continue
-                if self.budget.left <= (0 if self.can_go_on else self.book.expected_seconds(item)):
+                expected = self.book.expected_seconds(item)
+                if self.budget.left <= (0 if self.can_go_on else expected):
+                    say(f"[{number}/{len(items)}] {item.key}: left, takes about {expected:.0f} s")
                     left += 1
                     continue
                 entry = self._measure(item, measure, before)
@@ -208,6 +220,14 @@ class Survey:
             left += entry.state == "cut"
             say(f"[{number}/{len(items)}] {item.key}: {entry.state} in {entry.seconds:.1f} s {entry.detail}".rstrip())
         return left
+
+    def plan(self, items: Sequence[Item]) -> tuple[int, str]:
+        """Return how many items are left, and a line for each with the seconds that it will take, and their sum."""
+        left = [item for item in items if (known := self.book.before(item)) is None or not self._is_settled(known)]
+        seconds = [self.book.expected_seconds(item) for item in left]
+        lines = [f"{item.key:<46} {expected:>7.0f} s" for item, expected in zip(left, seconds, strict=True)]
+        total = f"{len(left)} of {len(items)} are left and take about {sum(seconds):.0f} s"
+        return len(left), "\n".join([*lines, total])
 
     def _is_settled(self, entry: Entry) -> bool:
         return entry.state == "done" or (entry.state in ("failed", "overran") and not self.is_retry)
@@ -233,6 +253,14 @@ class Survey:
             result=msgspec.to_builtins(result),
             detail=detail[-600:],
         )
+
+
+def grades_in(out: Path) -> Path:
+    """Return the book of a folder's grades. Raises SurveyError when there is none."""
+    path = out / "grades.json"
+    if not path.exists():
+        raise SurveyError(f"{path} does not exist; run the survey 'grades' first")
+    return path
 
 
 def key_of(problem: str, solution: str, attempt: int) -> str:

@@ -53,6 +53,7 @@ class Options:
     seeds: int | None
     first: int
     store: bool
+    plan: bool = False
 
     def board(self) -> Gpu:
         """Return the board. Raises SurveyError for a key that is not known."""
@@ -81,6 +82,8 @@ def survey_grades(options: Options) -> tuple[int, str]:
     attempts = (1, 2) if options.twice else (1,)
     items = [_item(solution, attempt, options.tier) for attempt in attempts for solution in chosen]
     book, known = options.open_book("grades"), {solution.key: solution for solution in chosen}
+    if options.plan:
+        return options.survey(book).plan(items)
     # The references lie in the package, which every oracle sees.
     with OracleHost(options.device, [], limits_on(options.device)) as host:
         grader = grades.Grader(known, gpu, options.device, options.tier, options.out, host)
@@ -240,7 +243,7 @@ def _calibration_solutions(options: Options, runner: Runner, problem: Problem) -
 
 def _item(solution: Solution, attempt: int = 1, beside: str = "") -> Item:
     digest = _digest(solution.digest, beside) if beside else solution.digest
-    return Item(solution.problem.key, solution.name, digest, attempt)
+    return Item(solution.problem.key, solution.name, digest, attempt, solution.kind)
 
 
 def _joint_digest(solutions: list[Named]) -> str:
