@@ -39,9 +39,13 @@ struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 
-inline uint16_t to_bf16(float value) {
+inline uint32_t __float_as_uint(float value) {
     uint32_t bits;
     memcpy(&bits, &value, 4);
+    return bits;
+}
+inline uint16_t to_bf16(float value) {
+    uint32_t bits = __float_as_uint(value);
     if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
@@ -262,11 +266,6 @@ void multiply_in_warp(const char* name, Offer& offer, Left left, Right right) {
             }
     });
 }
-inline float rounded_to_tf32(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    return __uint_as_float((bits + 0x1000) & ~0x1fffu);
-}
 
 struct Index { int x; };
 
@@ -292,7 +291,7 @@ inline int __shfl_sync(unsigned, int value, int from) {
 PRIMITIVE uint32_t address(const void* p) { return (uint32_t)((const uint8_t*)p - gpu::shared_memory()); }
 PRIMITIVE float exp_2(float x) { return exp2f(x); }
 PRIMITIVE uint32_t pair_here(float low, float high) { return to_bf16(low) | (uint32_t)to_bf16(high) << 16; }
-PRIMITIVE uint32_t tf32(float x) { return (uint32_t)x; }
+PRIMITIVE float tf32(float x) { return __uint_as_float((__float_as_uint(x) + 0x1000) & ~0x1fffu); }
 PRIMITIVE void prefetch(const void*) {}
 PRIMITIVE void let_next_start() {}
 PRIMITIVE void await_previous() {}
@@ -314,10 +313,9 @@ PRIMITIVE void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint
         [](Offer** of, int k, int n) { return half_of(of[n * 4 + k % 8 / 2]->b[k / 8], k % 2); });
 }
 PRIMITIVE void multiply_tf32(float (&d)[4], float a0, float a1, float a2, float a3, float b0, float b1) {
-    using gpu::rounded_to_tf32;
-    struct Offer { float *d, a[4], b[2]; } offer{
-        d, {rounded_to_tf32(a0), rounded_to_tf32(a1), rounded_to_tf32(a2), rounded_to_tf32(a3)},
-        {rounded_to_tf32(b0), rounded_to_tf32(b1)}};
+    struct Offer { float *d, a[4], b[2]; } offer{d, {a0, a1, a2, a3}, {b0, b1}};
+    for (float* operand : {&offer.a[0], &offer.a[1], &offer.a[2], &offer.a[3], &offer.b[0], &offer.b[1]})
+        *operand = __uint_as_float(__float_as_uint(*operand) & ~0x1fffu);          // the lower bits are not looked at
     gpu::multiply_in_warp<8>(
         "mma.tf32", offer, [](Offer** of, int m, int k) { return of[m % 8 * 4 + k % 4]->a[m / 8 + k / 4 * 2]; },
         [](Offer** of, int k, int n) { return of[n * 4 + k % 4]->b[k / 4]; });

@@ -114,17 +114,19 @@ DEVICE void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-DEVICE uint32_t tf32(float x) {
+DEVICE float tf32(float x) {
     uint32_t y;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-    return y;
+    return __uint_as_float(y);
 }
+// Operands are tf32 already: each is rounded once, where it is stored.
 DEVICE void multiply_tf32(float (&d)[4], float a0, float a1, float a2, float a3, float b0, float b1) {
     asm volatile(
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(tf32(a0)), "r"(tf32(a1)), "r"(tf32(a2)), "r"(tf32(a3)), "r"(tf32(b0)), "r"(tf32(b1)));
+        : "r"(__float_as_uint(a0)), "r"(__float_as_uint(a1)), "r"(__float_as_uint(a2)), "r"(__float_as_uint(a3)),
+          "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
 }
 DEVICE void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 DEVICE void group_sync(int group) { asm volatile("bar.sync %0, 256;" ::"r"(group + 1) : "memory"); }
@@ -177,6 +179,7 @@ __device__ __noinline__ void score_directly(const Args& a, Shared& s, int row, i
         while (i * (i + 1) / 2 > p) i--;
         int j = p - i * (i + 1) / 2;
         s.m.a[i][j] = kk[e] * s.beta[i];
+        if (i / 16 != j / 16) s.m.a[i][j] = tf32(s.m.a[i][j]);
         s.m.t[i][j] = qk[e];
     }
     group_sync(group);
@@ -198,7 +201,7 @@ DEVICE void invert_block(Shared& s, int block, int lane) {
     }
     if (lane < 16)
 #pragma unroll
-        for (int i = 0; i < 16; i++) s.m.t[o + i][o + j] = column[i];
+        for (int i = 0; i < 16; i++) s.m.t[o + i][o + j] = tf32(column[i]);
 }
 
 // T[r.., c..] = -T[r.., r..] A[r.., c..] T[c.., c..] for square blocks of 16 or 32: one warp makes 16 x 8 of it.
@@ -221,13 +224,13 @@ DEVICE void join_blocks(Shared& s, int r, int c, int m, int n, int lane) {
     for (int j = 0; j < SIZE / 8; j++) {
         if (SIZE == 32 && n >= 16 && j < 2) continue;
         const float* b = &s.m.t[c + j * 8 + 2 * y][c + n + x];
-        multiply_tf32(d, left[j][0], left[j][2], left[j][1], left[j][3], b[0], b[WIDE]);
+        multiply_tf32(d, tf32(left[j][0]), tf32(left[j][2]), tf32(left[j][1]), tf32(left[j][3]), b[0], b[WIDE]);
     }
     float* to = &s.m.t[r + m + x][c + n + 2 * y];
-    to[0] = -d[0];
-    to[1] = -d[1];
-    to[8 * WIDE] = -d[2];
-    to[8 * WIDE + 1] = -d[3];
+    to[0] = tf32(-d[0]);
+    to[1] = tf32(-d[1]);
+    to[8 * WIDE] = tf32(-d[2]);
+    to[8 * WIDE + 1] = tf32(-d[3]);
 }
 
 // Bring what the group will load next into the L2, a line of g and one or two of q, k and v a thread.
@@ -353,7 +356,7 @@ __global__ void __launch_bounds__(512, 1) prepare(Args a) {
                     int r = i + e / 2 % 2 * 8, c = k + e / 4 * 8 + e % 2;
                     float& value = d[e / 4][e % 4];
                     if (warp < 4) {
-                        if (!wide) s.m.a[r][c] = value * s.beta[r];
+                        if (!wide) s.m.a[r][c] = j < m ? tf32(value * s.beta[r]) : value * s.beta[r];
                     } else {
                         if (wide) value = s.m.t[r][c];
                         if (c > r) value = 0.f;
