@@ -49,10 +49,47 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     fault_text: str | None = None
 
 
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPU's counters over some calls: mean shares of the window, in percent, of the memory's peak rate, of the
+    tensor cores' time, of the multiprocessors that were busy.
+    """
+
+    calls: int
+    seconds: float
+    dram_util: float
+    tensor_util: float
+    sm_util: float
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """What calls move between the GPU and its memory, counted from outside (NVML's GPM).
+
+    noop, model       a window of flushes alone, and one of flushes and calls; None where nothing was counted
+    peak_bytes_per_s  of the memory, by its clock and its bus, as the counters' shares mean it
+    least_bytes       what no call can avoid to move; None = not known
+    unread            why nothing was counted
+    """
+
+    noop: Window | None = None
+    model: Window | None = None
+    peak_bytes_per_s: float = 0.0
+    least_bytes: float | None = None
+    unread: str | None = None
+
+    @property
+    def dram_bytes(self) -> float | None:
+        """Bytes that one call moves beside its flush; None where nothing was counted."""
+        if self.noop is None or self.model is None:
+            return None
+        moved = [window.dram_util / 100 * window.seconds / window.calls for window in (self.model, self.noop)]
+        return max(0.0, moved[0] - moved[1]) * self.peak_bytes_per_s
+
+
 class ShapeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """One shape in one pass: the calls in order, and the same protocol with a call that does nothing.
 
     began_s, took_s  seconds from the grade's start to the shape's first call, and from there to its last
+    traffic          None where no calls were made for it, as in older evidence
     """
 
     shape: dict[str, float]
@@ -61,6 +98,7 @@ class ShapeEvidence(msgspec.Struct, frozen=True, kw_only=True):
     noop_held_ns: list[int] = []
     calls: list[Call]
     census: list[dict[str, str | float | int]] = []
+    traffic: Traffic | None = None
     floor_ms: float | None = None
     began_s: float = 0.0
     took_s: float = 0.0

@@ -69,6 +69,8 @@ _ENDED = {
 }
 _CLASS_NOTE, _CLASS_AUDIT = 1.5, 4.0
 _CENSUS_SHARE = 0.05
+# Counters say nothing of less, and may be so far off.
+_TRAFFIC_BYTES, _TRAFFIC_SHARE = 16e6, 0.5
 EDIT_TOLERANCES = 8.0
 RARE_TOLERANCES, RARE_ONE_IN = 3.0, 500
 _RANDOM = frozenset({"nominal", "same", "label"})
@@ -188,6 +190,7 @@ def _judge_pass(evidence: Evidence, taken: PassEvidence, rare: frozenset[int]) -
         yield from _judge_class(taken, index, shape)
         if not evidence.intake.is_exempt:
             yield from _judge_census(evidence, taken, index, shape)
+            yield from _judge_traffic(taken, index, shape)
         if evidence.untimed:
             continue
         published = evidence.published_ms[index : index + 1]
@@ -307,6 +310,14 @@ def _judge_census(evidence: Evidence, taken: PassEvidence, index: int, shape: Sh
         if operation in names and share >= _CENSUS_SHARE:
             message = f"{row['name']} took {share:.0%} of the call; the deck forbids it"
             yield Fired(rule="P17.census", word="needs_audit", message=message, in_pass=taken.number, shape=index)
+
+
+def _judge_traffic(taken: PassEvidence, index: int, shape: ShapeEvidence) -> Iterator[Fired]:
+    traffic = shape.traffic
+    moved, least = (traffic.dram_bytes, traffic.least_bytes) if traffic is not None else (None, None)
+    if moved is not None and least is not None and least >= _TRAFFIC_BYTES and moved < _TRAFFIC_SHARE * least:
+        message = f"a call moves {moved / 1e6:.1f} MB, of {least / 1e6:.1f} MB that none can avoid"
+        yield Fired(rule="P17.traffic", word="verified_note", message=message, in_pass=taken.number, shape=index)
 
 
 def outcome_of(neighbour: Neighbour) -> Outcome:

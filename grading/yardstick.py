@@ -112,13 +112,18 @@ def _shape(problem: Problem, table: PeakTable, shape: Shape, anchor_ms: float | 
 def _floor(problem: Problem, table: PeakTable, shape: Shape) -> tuple[float | None, str | None]:
     metric = problem.metric
     times: list[tuple[float, str]] = []
-    operations, moved = _maybe(metric.floor_flops, shape), _maybe(metric.floor_bytes, shape)
+    operations, moved = _maybe(metric.floor_flops, shape), unavoidable_bytes(problem, shape)
     rate = table.tflops.get(metric.dtype)
     if operations is not None and rate:
         times.append((operations / (rate * 1e9), "operations"))
     if moved is not None and table.bandwidth_gbps:
         times.append((moved / (table.bandwidth_gbps * 1e6), "bytes"))
     return max(times, default=(None, None))
+
+
+def unavoidable_bytes(problem: Problem, shape: Shape) -> float | None:
+    """Return the bytes that no correct call avoids to move; None where the problem does not say."""
+    return _maybe(problem.metric.floor_bytes, shape)
 
 
 def _maybe(formula: str, shape: Shape) -> float | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import platform
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,13 +23,14 @@ from grading.verdict import Verdict, has_integrity_lead, is_settled, judge
 from grading.warden.form import form_of
 from grading.warden.gpustate import read_host
 from grading.warden.intake import take_in
+from grading.warden.job import DEADLINES, Job
 from grading.warden.neighbourpass import run_neighbours
-from grading.warden.onepass import DEADLINES, Job, Pass, is_fault_of_memory
+from grading.warden.onepass import Pass
 from grading.warden.oraclehost import OracleHost
 from grading.warden.plan import BASELINE, BASELINE_GPU, NEIGHBOUR_CALLS, NEIGHBOUR_SECONDS, Effort, effort_of, shared
 from grading.warden.process import LIMITS, Limits, limits_on
 from grading.warden.talk import Deadlines
-from grading.yardstick import yardstick
+from grading.yardstick import unavoidable_bytes, yardstick
 
 Tier = Literal["quick", "full"]
 OnStep = Callable[[str, Pass], None]
@@ -151,6 +153,13 @@ def _run_passes(job: Job, on_step: OnStep, host: OracleHost, taken: list[Pass]) 
     return passes
 
 
+def is_fault_of_memory(evidence: PassEvidence) -> bool:
+    """Tell whether the worker ended as one does that writes to memory which it may only read."""
+    if evidence.ended == "device":
+        return True
+    return evidence.ended == "died" and evidence.signal in (signal.SIGSEGV, signal.SIGBUS)
+
+
 def _run_neighbours(
     request: Request, job: Job, passes: list[PassEvidence], host: OracleHost, on_step: OnStep
 ) -> list[Neighbour]:
@@ -205,6 +214,7 @@ def _make_job(request: Request, form: Form) -> Job:
         gates=read_gates(request.reference.parent),
         adapter=request.reference.with_name(ADAPTER) if form == "entry" else None,
         has_census=effort.has_census or bool(problem.rules.forbidden_calls),
+        least_bytes=tuple(unavoidable_bytes(problem, shape) for shape in shapes) if effort.has_census else (),
     )
 
 

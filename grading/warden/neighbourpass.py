@@ -10,7 +10,8 @@ from time import monotonic
 
 from grading.evidence import Neighbour
 from grading.problem import Shape
-from grading.warden.onepass import Job, Pass
+from grading.warden.job import Job
+from grading.warden.onepass import Pass
 from grading.warden.oraclehost import OracleHost
 from grading.warden.plan import NEIGHBOUR
 from grading.warden.talk import Stopped, Talk

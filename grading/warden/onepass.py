@@ -6,65 +6,34 @@ Whatever happens, `Pass.run` returns evidence and leaves no process of the candi
 import os
 import random
 import secrets
-import signal
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import msgspec
 
 from grading.card import name_inside
-from grading.evidence import Call, CodeLook, DeviceSample, PassEvidence, ShapeEvidence
-from grading.oracle.gates import Gate
-from grading.problem import Shape
+from grading.evidence import Call, CodeLook, DeviceSample, PassEvidence, ShapeEvidence, Traffic
 from grading.verdict import is_plainly_wrong
 from grading.warden.claims import as_lines, census_rows, record_call
 from grading.warden.cores import keep_to
 from grading.warden.gpustate import Sampler
 from grading.warden.hold import LEAST_US, hold_us, usual
+from grading.warden.job import Job
 from grading.warden.mappedcode import CodeWatch
 from grading.warden.oraclehost import OracleHost
 from grading.warden.plan import Cost, Effort, Step, fit, once_wrong, plan_battery, plan_warmup
-from grading.warden.process import LIMITS, ROOT, Child, Limits, Program
-from grading.warden.talk import Deadlines, Rung, Stopped, Talk
+from grading.warden.process import ROOT, Child, Program
+from grading.warden.talk import Rung, Stopped, Talk
+from grading.warden.traffic import Meter, is_counted, measure_traffic
 
-DEADLINES = Deadlines(first=300.0)
 _GRADING = ROOT / "grading"
 _FIRST_UID, _UIDS = 61000, 2000
 _SAMPLED_ONE_IN = 16
 # Of the time that a shape may take, the warm-up gets so much of the oracle, but three calls at the least.
 _WARMUP_SHARE, _LEAST_WARMUP = 1 / 6, 3
-
-
-@dataclass(frozen=True)
-class Job:
-    """What all passes of a grade have in common.
-
-    gates    tolerances that were measured for the problem, which go before those that are built in
-    adapter  what calls the bundle through the deck's entry points; None where its model takes the reference's tensors
-    listed   the shapes that the candidate is told of, where they are others than those it is asked about
-    """
-
-    problem: str
-    reference: Path
-    shapes: list[Shape]
-    stress: list[dict[str, Any]]
-    tolerance: Mapping[str, float]
-    bundle: Mapping[str, bytes]
-    device: str
-    effort: Effort
-    flush_bytes: int = 0
-    floors_ms: tuple[float | None, ...] = ()
-    deadlines: Deadlines = DEADLINES
-    limits: Limits = LIMITS
-    gates: Mapping[str, Gate] = field(default_factory=dict)
-    adapter: Path | None = None
-    listed: tuple[Shape, ...] = ()
-    shows_reference: bool = True
-    has_census: bool = False
-    started: float = field(default_factory=monotonic)
 
 
 @dataclass
@@ -96,6 +65,7 @@ class Pass:
     _arguments: list[list[Any]] = field(default_factory=list)
     _noops: list[list[Rung]] = field(default_factory=list)
     _hold_us: int = LEAST_US
+    _has_state: bool = False
     _costs: list[Cost] = field(default_factory=list)
     _talk: Talk | None = None
     _sampler: Sampler | None = None
@@ -242,6 +212,7 @@ class Pass:
         try:
             talk.expect(talk.hear(oracle, monotonic() + self.job.deadlines.step), "sent")
             arenas = {name: shaped[name] for name in ("inputs", "outputs", "states")}
+            self._has_state = any(spec["writable"] for spec in shaped["inputs"])
             message = {"do": "arenas", "slots": slots, **arenas}
             talk.expect(talk.tell_worker(message, self.job.deadlines.step, descriptors), "mapped")
         finally:
@@ -256,6 +227,7 @@ class Pass:
         effort = once_wrong(job.effort) if is_plainly_wrong(self.shapes) else job.effort
         self.calls, self._hold_us = [], LEAST_US
         census: list[dict[str, Any]] = []
+        traffic: Traffic | None = None
         cases, began = self._map_shape(talk, index), monotonic()
         talk.tell_worker({"do": "model", "arguments": self._arguments[index]}, job.deadlines.build)
         try:
@@ -268,6 +240,7 @@ class Pass:
                 if place == looked:
                     self._look()
             census = self._take_census(talk, index)
+            traffic = self._count_traffic(talk, index)
         finally:
             noops = self._noops[index]
             self.shapes.append(
@@ -279,6 +252,7 @@ class Pass:
                     calls=self.calls,
                     floor_ms=job.floors_ms[index] if index < len(job.floors_ms) else None,
                     census=census,
+                    traffic=traffic,
                     began_s=round(began - job.started, 3),
                     took_s=round(monotonic() - began, 3),
                 )
@@ -345,6 +319,22 @@ class Pass:
         rows = talk.tell_worker({"do": "census", "slot": 0}, self.job.deadlines.step).get("rows", [])
         return census_rows(rows)
 
+    def _count_traffic(self, talk: Talk, index: int) -> Traffic | None:
+        """Count what calls in a row move, on inputs that they leave as they are."""
+        job, noops = self.job, self._noops[index]
+        if not (job.has_census and job.least_bytes and noops and is_counted(index, len(job.shapes))):
+            return None
+        self._step(f"shape {index} traffic")
+        idle_ns = statistics.median(noop.done_ns - noop.held_ns for noop in noops)
+        call_s = max(usual([call.done_ns - call.held_ns for call in self.calls]) - idle_ns, 5000.0) / 1e9
+        order = {"do": "repeat", "slot": 0, "flush_bytes": job.flush_bytes}
+
+        def repeat(count: int, is_noop: bool) -> None:
+            talk.tell_worker({**order, "count": count, "noop": is_noop}, job.deadlines.step)
+
+        meter = Meter(job.device, "calls change their inputs" if self._has_state else "")
+        return measure_traffic(meter, repeat, call_s, job.flush_bytes, job.least_bytes[index])
+
     def _order(self, number: int, step: Step, poison: int, *, is_noop: bool) -> dict[str, Any]:
         return {
             "number": number,
@@ -386,10 +376,3 @@ class Pass:
         self.worker.close()
         self.output = bytes(self.worker.output)
         return self.worker.output_bytes
-
-
-def is_fault_of_memory(evidence: PassEvidence) -> bool:
-    """Tell whether the worker ended as one does that writes to memory which it may only read."""
-    if evidence.ended == "device":
-        return True
-    return evidence.ended == "died" and evidence.signal in (signal.SIGSEGV, signal.SIGBUS)

@@ -32,6 +32,7 @@ def main(control: int, bell: int, device: str, pause_seconds: float) -> None:
         "poke": session.poke_state,
         "call": session.call,
         "census": session.census,
+        "repeat": session.repeat,
         "identity": session.report_identity,
     }
     versions = {"torch": str(torch.__version__), "cuda": torch.version.cuda, "triton": _triton_version()}

@@ -133,6 +133,20 @@ class Session:
         except Exception as error:  # noqa: BLE001 (border to untrusted code; no census is not a failed grade)
             return {"event": "counted", "rows": [], "error": f"{type(error).__name__}: {error}"[:500]}
 
+    def repeat(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Make calls in a row on the current contents of a slot, each after a flush, or the flushes alone."""
+        inputs = self._inputs[int(message["slot"])]
+        try:
+            with torch.no_grad():
+                for _ in range(int(message["count"])):
+                    self._flush_cache(int(message["flush_bytes"]))
+                    if not message["noop"]:
+                        self._model(*inputs)
+                _synchronize()
+        except Exception as error:  # noqa: BLE001 (border to untrusted code; every answer was judged before)
+            return {"event": "repeated", "error": f"{type(error).__name__}: {error}"[:500]}
+        return {"event": "repeated"}
+
     def report_identity(self, message: dict[str, Any]) -> dict[str, Any]:
         """Say what changed in the process since before the import, and which modules are loaded."""
         changed = compare_identity(self._before, take_identity())[:40]
@@ -159,10 +173,13 @@ class Session:
             return
         with contextlib.suppress(Exception), torch.no_grad():
             self._model(*self._inputs[(slot + 1) % len(self._inputs)])
-        if self._flush is None or self._flush.numel() != flush_bytes:
-            self._flush = torch.empty(flush_bytes, dtype=torch.uint8, device=self._device)
-        _zero(self._flush)
+        self._flush_cache(flush_bytes)
         _synchronize()
+
+    def _flush_cache(self, size: int) -> None:
+        if self._flush is None or self._flush.numel() != size:
+            self._flush = torch.empty(size, dtype=torch.uint8, device=self._device)
+        _zero(self._flush)
 
     def _run(self, inputs: list["Tensor"], blank: "list[Tensor] | None") -> tuple[int, dict[str, str] | None]:
         try:

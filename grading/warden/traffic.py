@@ -1,0 +1,130 @@
+"""What a call moves between the GPU and its memory, seen from outside: NVML's counters over many calls in a row.
+
+GPM (GPU performance monitoring, Hopper and later) counts the whole device, so the oracle is idle meanwhile: one window
+holds flushes of the L2 alone, the next one flushes and calls. The candidate's process makes the calls and takes no part
+in the counting. Nothing of it can fail a grade: what the driver refuses is recorded as its reason, in words.
+"""
+
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Any
+
+from grading.card import index_of, open_driver
+from grading.evidence import Traffic, Window
+
+_WINDOW_S = 0.5
+_LEAST_WINDOW_S = 0.1
+_LONGEST_CALL_S = 0.25
+_MOST_CALLS = 20_000
+_MOST_SHAPES = 6
+# A flush writes at less than the memory's peak; only the number of calls depends on this.
+_FLUSH_BYTES_PER_S = 2e12
+
+
+class Meter:
+    """Counters of one GPU. ``refusal`` says why there are none, and is empty where there are.
+
+    errors            what the driver and its binding raise
+    peak_bytes_per_s  of the memory, by its clock and its bus
+    """
+
+    def __init__(self, device: str, refusal: str = "") -> None:
+        opened = None if device == "cpu" or refusal else open_driver(index_of(device))
+        self._library: Any
+        self._handle: Any
+        self._library, self._handle = opened or (None, None)
+        self.refusal = refusal or ("a processor has no such counters" if device == "cpu" else "NVML does not answer")
+        self.errors: tuple[type[Exception], ...] = (LookupError, AttributeError, OSError)
+        self.peak_bytes_per_s = 0.0
+        if self._library is not None:
+            self.errors += (self._library.NVMLError,)
+            self.refusal = self._open()
+
+    def _open(self) -> str:
+        library, handle = self._library, self._handle
+        try:
+            if not library.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+                return "the device has no GPM counters"
+            clock = library.nvmlDeviceGetMaxClockInfo(handle, library.NVML_CLOCK_MEM)
+            # Two transfers a clock.
+            self.peak_bytes_per_s = clock * 1e6 * 2 * library.nvmlDeviceGetMemoryBusWidth(handle) / 8
+        except self.errors as error:
+            return reason_of(error)
+        return ""
+
+    def count(self, work: Callable[[], object], calls: int) -> Window:
+        """Return the mean utilisation in percent while ``work`` runs. Raises what ``work`` and the driver raise."""
+        library, samples = self._library, []
+        try:
+            samples.append(self._sample())
+            began = monotonic()
+            work()
+            seconds = monotonic() - began
+            samples.append(self._sample())
+            wanted = (
+                library.NVML_GPM_METRIC_DRAM_BW_UTIL,
+                library.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
+                library.NVML_GPM_METRIC_SM_UTIL,
+            )
+            dram, tensor, sm = self._metrics(samples, wanted)
+        finally:
+            for sample in samples:
+                library.nvmlGpmSampleFree(sample)
+        return Window(calls=calls, seconds=round(seconds, 6), dram_util=dram, tensor_util=tensor, sm_util=sm)
+
+    def _sample(self) -> Any:
+        return self._library.nvmlGpmSampleGet(self._handle, self._library.nvmlGpmSampleAlloc())
+
+    def _metrics(self, samples: list[Any], wanted: Iterable[int]) -> list[float]:
+        library, asked = self._library, self._library.c_nvmlGpmMetricsGet_t()
+        asked.version, asked.sample1, asked.sample2 = library.NVML_GPM_METRICS_GET_VERSION, *samples
+        for place, metric in enumerate(wanted):
+            asked.metrics[place].metricId, asked.numMetrics = metric, place + 1
+        found = library.nvmlGpmMetricsGet(asked)
+        rows = [found.metrics[place] for place in range(found.numMetrics)]
+        for row in rows:
+            if row.nvmlReturn != library.NVML_SUCCESS:
+                raise LookupError(f"metric {row.metricId} is not counted: NVML says {row.nvmlReturn}")
+        return [float(row.value) for row in rows]
+
+
+def is_counted(index: int, shapes: int) -> bool:
+    """Tell whether a shape is one of those that are counted: six at most, evenly spread."""
+    return index % -(-shapes // _MOST_SHAPES) == 0
+
+
+def measure_traffic(
+    meter: Meter, repeat: Callable[[int, bool], object], call_s: float, flush_bytes: int, least_bytes: float | None
+) -> Traffic:
+    """Count what calls move.
+
+    repeat       makes so many calls, each after a flush, or with True the flushes alone; returns when they are over
+    call_s       what one call takes
+    least_bytes  what a call cannot avoid to move; None = not known
+
+    Raises what ``repeat`` raises; what the driver refuses is in the result.
+    """
+    flush_s = flush_bytes / _FLUSH_BYTES_PER_S
+    if meter.refusal or call_s > _LONGEST_CALL_S or not flush_s:
+        reason = meter.refusal or ("a call takes too long" if flush_s else "nothing is flushed")
+        return Traffic(least_bytes=least_bytes, unread=reason)
+    try:
+        noop = _window(meter, lambda calls: repeat(calls, True), flush_s)
+        model = _window(meter, lambda calls: repeat(calls, False), flush_s + call_s)
+    except meter.errors as error:
+        return Traffic(least_bytes=least_bytes, unread=reason_of(error))
+    return Traffic(noop=noop, model=model, peak_bytes_per_s=meter.peak_bytes_per_s, least_bytes=least_bytes)
+
+
+def _window(meter: Meter, repeat: Callable[[int], object], call_s: float) -> Window:
+    """Count calls that together take long enough."""
+    calls = min(max(round(_WINDOW_S / call_s), 2), _MOST_CALLS)
+    window = meter.count(lambda: repeat(calls), calls)
+    if window.seconds < _LEAST_WINDOW_S:
+        raise LookupError(f"{calls} calls were over in {window.seconds} s, too short to count")
+    return window
+
+
+def reason_of(error: Exception) -> str:
+    """Return an error in words, cut short."""
+    return str(error)[:200] or type(error).__name__

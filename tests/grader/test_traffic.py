@@ -1,0 +1,148 @@
+"""What calls move, counted from outside: by a driver that counts, by drivers that refuse, and what is made of it."""
+
+from ctypes import c_void_p, cast
+from dataclasses import replace
+from time import monotonic, sleep
+
+import msgspec
+import pytest
+
+from grading.evidence import Traffic, Window, read_evidence
+from grading.verdict import judge
+from grading.warden import traffic as module
+from grading.warden.traffic import Meter, is_counted, measure_traffic
+from tests.grader.made import make_evidence, make_pass, make_shape
+from tests.grader.support import HERE, TINY, grade_source
+
+pynvml = pytest.importorskip("pynvml", reason="NVML's binding belongs to the grading app")
+FLUSH, CALL, MHZ, BITS = 100e6, 250e6, 1000, 4096
+PEAK = MHZ * 1e6 * 2 * BITS / 8
+
+
+class Driver:
+    """NVML's own forms over a device that counts bytes; ``moved`` is what its memory has seen."""
+
+    NVMLError, NVML_SUCCESS, NVML_CLOCK_MEM = pynvml.NVMLError, 0, 2
+    NVML_GPM_METRIC_DRAM_BW_UTIL, NVML_GPM_METRIC_ANY_TENSOR_UTIL, NVML_GPM_METRIC_SM_UTIL = 10, 5, 2
+    NVML_GPM_METRICS_GET_VERSION = 1
+    c_nvmlGpmMetricsGet_t = pynvml.c_nvmlGpmMetricsGet_t
+
+    def __init__(self, refuses: str = "", metric_status: int = 0) -> None:
+        self.refuses, self.metric_status = refuses, metric_status
+        self.moved, self.samples, self.freed = 0.0, {}, 0
+
+    def refuse(self, name: str) -> None:
+        if name == self.refuses:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+
+    def nvmlGpmQueryDeviceSupport(self, handle):
+        self.refuse("support")
+        found = pynvml.c_nvmlGpmSupport_t()
+        found.isSupportedDevice = self.refuses != "device"
+        return found
+
+    def nvmlDeviceGetMaxClockInfo(self, handle, kind):
+        return MHZ
+
+    def nvmlDeviceGetMemoryBusWidth(self, handle):
+        self.refuse("bus")
+        return BITS
+
+    def nvmlGpmSampleAlloc(self):
+        return cast(c_void_p(len(self.samples) + 1), pynvml.c_nvmlGpmSample_t)
+
+    def nvmlGpmSampleGet(self, handle, sample):
+        self.refuse("sample")
+        self.samples[cast(sample, c_void_p).value] = (monotonic(), self.moved)
+        return sample
+
+    def nvmlGpmSampleFree(self, sample):
+        self.freed += 1
+
+    def nvmlGpmMetricsGet(self, asked):
+        self.refuse("metrics")
+        (began, before), (ended, after) = (
+            self.samples[cast(sample, c_void_p).value] for sample in (asked.sample1, asked.sample2)
+        )
+        shares = {10: 100 * (after - before) / (ended - began) / PEAK, 5: 40.0, 2: 90.0}
+        for place in range(asked.numMetrics):
+            row = asked.metrics[place]
+            row.value, row.nvmlReturn = shares[row.metricId], self.metric_status
+        return asked
+
+
+def counted(monkeypatch, driver: Driver, *, seconds: float = 0.12, **changes) -> Traffic:
+    monkeypatch.setattr(module, "open_driver", lambda index: (driver, "handle"))
+    calls: list[tuple[int, bool]] = []
+
+    def repeat(count: int, is_noop: bool) -> None:
+        calls.append((count, is_noop))
+        driver.moved += count * (FLUSH + (0 if is_noop else CALL))
+        sleep(seconds)
+
+    given = {"call_s": 1e-4, "flush_bytes": 2**27, "least_bytes": 200e6} | changes
+    found = measure_traffic(Meter("cuda:1"), repeat, **given)
+    assert [is_noop for _, is_noop in calls] in ([True, False], [True], [])
+    return found
+
+
+def test_a_call_moves_what_its_window_holds_beyond_the_flushes(monkeypatch):
+    driver = Driver()
+    found = counted(monkeypatch, driver)
+    assert found.dram_bytes == pytest.approx(CALL, rel=0.02)
+    assert (found.peak_bytes_per_s, found.unread, driver.freed) == (PEAK, None, 4)
+    assert found.model.calls < found.noop.calls and found.model.tensor_util == 40.0
+
+
+@pytest.mark.parametrize("refuses", ["support", "device", "bus", "sample", "metrics"])
+def test_what_the_driver_refuses_is_recorded_and_nothing_is_claimed(monkeypatch, refuses):
+    found = counted(monkeypatch, Driver(refuses))
+    assert found.unread and found.dram_bytes is None and found.noop is None
+
+
+def test_a_metric_that_is_not_counted_and_a_window_that_is_too_short_are_named(monkeypatch):
+    assert "metric 10" in counted(monkeypatch, Driver(metric_status=3)).unread
+    assert "too short" in counted(monkeypatch, Driver(), seconds=0.0).unread
+    assert counted(monkeypatch, Driver(), call_s=0.3).unread == "a call takes too long"
+    assert counted(monkeypatch, Driver(), flush_bytes=0).unread == "nothing is flushed"
+    monkeypatch.setattr(module, "open_driver", lambda index: None)
+    assert Meter("cuda:0").refusal == "NVML does not answer"
+
+
+def test_what_the_calls_themselves_raise_is_not_swallowed(monkeypatch):
+    monkeypatch.setattr(module, "open_driver", lambda index: (Driver(), "handle"))
+
+    def die(count: int, is_noop: bool) -> None:
+        raise RuntimeError("the worker is gone")
+
+    with pytest.raises(RuntimeError, match="gone"):
+        measure_traffic(Meter("cuda:0"), die, 1e-4, 2**27, None)
+
+
+def test_six_shapes_at_most_are_counted():
+    assert [index for index in range(5) if is_counted(index, 5)] == [0, 1, 2, 3, 4]
+    assert [index for index in range(18) if is_counted(index, 18)] == [0, 3, 6, 9, 12, 15]
+
+
+def test_a_call_that_moves_less_than_it_must_is_noted():
+    def window(share: float) -> Window:
+        return Window(calls=1000, seconds=0.5, dram_util=share, tensor_util=1.0, sm_util=90.0)
+
+    def verdict_of(share: float, least: float | None) -> list[str]:
+        seen = Traffic(noop=window(10.0), model=window(share), peak_bytes_per_s=4e12, least_bytes=least)
+        shape = msgspec.structs.replace(make_shape(), traffic=seen)
+        verdict = judge(make_evidence(make_pass(1, shape)))
+        return [verdict.word, *(rule.rule for rule in verdict.fired)]
+
+    # Half a percent of the window's 2 TB is 10 MB a call; 4 % are 80 MB.
+    assert verdict_of(10.5, 100e6) == ["verified_note", "P17.traffic"]
+    assert verdict_of(14.0, 100e6) == verdict_of(10.5, 12e6) == verdict_of(10.5, None) == ["verified"]
+    assert verdict_of(9.0, 100e6) == ["verified_note", "P17.traffic"]
+
+
+def test_a_full_grade_on_a_processor_says_that_nothing_is_counted():
+    source = (HERE / "honest" / "h08_slow_first_call.py").read_text()
+    done = grade_source("S", source, effort=replace(TINY, has_census=True))
+    seen = [shape.traffic for shape in done.evidence.passes[-1].shapes]
+    assert seen and {traffic.unread for traffic in seen if traffic} == {"a processor has no such counters"}
+    assert judge(read_evidence(msgspec.json.encode(done.evidence))) == done.verdict
