@@ -4,18 +4,32 @@ import ctypes
 import re
 import shutil
 import subprocess
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 HEADER = Path(__file__).parent / "hopper.h"
 COMPILER = shutil.which("g++")
-_SHARED = re.compile(r"(extern )?__shared__ __align__\((\d+)\) (\w+) ([^;]+);")
+_DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];")
+_VARIABLES = re.compile(r"__shared__ (?:__align__\(\d+\) )?(\w+) ([^;]+);")
+_LAUNCH = re.compile(r"(\w+(?:<[^<>]*>)?)<<<(.+?), (.+?), (.+?), \w+>>>\((.*?)\);")
+# PTX that stands in a kernel's text without a wrapper, and the primitive that does the same.
+_STATEMENTS = {
+    r"barrier\.cluster\.arrive\.aligned;": "cluster_arrive",
+    r"barrier\.cluster\.wait\.aligned;": "cluster_wait",
+    r"cp\.async\.cg\.shared\.global \[%0\], \[%1\], 16;": "copy_16",
+    r"cp\.async\.commit_group;": "copies_end",
+    r"cp\.async\.wait_group 0;": "await_copies",
+    r"fence\.mbarrier_init\.release\.cluster;": "barriers_ready",
+    r"fence\.proxy\.async;": "fence_async",
+    r"mbarrier\.arrive\.expect_tx\.shared::cta\.b64 _, \[%0\], %1;": "barrier_expect",
+}
 
 
 def simulated(kernel: Path, entry: str, folder: Path) -> ctypes.CDLL:
     """Compile a kernel file's ``CUDA`` source with an entry in C for its host function, and load it.
 
-    Raises ValueError where the source holds PTX outside a wrapper that the header replaces, CalledProcessError where
-    it does not compile.
+    Raises ValueError where the source holds PTX that nothing replaces, or does not compile.
     """
     found = re.search(r'^CUDA = r"""(.*?)^"""', kernel.read_text(), re.DOTALL | re.MULTILINE)
     if found is None:
@@ -23,13 +37,25 @@ def simulated(kernel: Path, entry: str, folder: Path) -> ctypes.CDLL:
     text = re.sub(r"^#(include|pragma|define DEVICE).*\n", "", found[1], flags=re.MULTILINE)
     for name in re.findall(r"^PRIMITIVE [\w ]*?(\w+)\(", HEADER.read_text(), re.MULTILINE):
         text = _without(text, name)
+    for statement, name in _STATEMENTS.items():
+        text = re.sub(
+            rf'asm volatile\("{statement}"\s*::(.*?): "memory"\);', partial(_call, name), text, flags=re.DOTALL
+        )
     if "asm" in re.findall(r"\w+", text):
         raise ValueError(f"{kernel.name} holds PTX that no primitive replaces: {text[text.index('asm') :][:120]}")
     source, library = folder / f"{kernel.stem}.cpp", folder / f"{kernel.stem}.so"
-    source.write_text(f'#include "{HEADER}"\n{_with_shared_memory(text)}\n{entry}\n')
+    source.write_text(f'#include "{HEADER}"\n{_in_plain_words(text)}\n{entry}\n')
     command = [COMPILER or "g++", "-O2", "-std=c++17", "-shared", "-fPIC", "-w", "-o", str(library), str(source)]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise ValueError(f"{kernel.name} does not compile: {done.stderr[:2000]}")
     return ctypes.CDLL(str(library))
+
+
+def _call(name: str, statement: re.Match[str]) -> str:
+    """Write a statement of PTX as a call with its operands."""
+    operands = re.sub(r"""(^|, )"[rl]"\(""", r"\1(", statement[1].strip())
+    return f"{name}({operands});"
 
 
 def _without(text: str, name: str) -> str:
@@ -44,17 +70,16 @@ def _without(text: str, name: str) -> str:
     return text[: found.start()] + text[end:]
 
 
-def _with_shared_memory(text: str) -> str:
-    """Give the block's fixed arrays its first kilobyte, and the rest to what a launch asks for."""
+def _in_plain_words(text: str) -> str:
+    """Write what only CUDA's language has as calls: variables in shared memory, and launches."""
+    numbers = count()
 
-    def place(found: re.Match[str]) -> str:
-        if found[1]:
-            return f"{found[3]}* {found[4].removesuffix('[]')} = gpu::shared_memory() + 1024;"
-        names = re.findall(r"(\w+)\[(\w+)\]", found[4])
-        lines, before = [], "0"
-        for name, size in names:
-            lines.append(f"{found[3]}* {name} = ({found[3]}*)gpu::shared_memory() + {before};")
-            before += f" + {size}"
+    def declare(found: re.Match[str]) -> str:
+        lines = []
+        for name, sizes in re.findall(r"(\w+)((?:\[\w+\])*)(?:, |$)", found[2]):
+            lines.append(f"auto& {name} = gpu::variable<{found[1]}{sizes}>({next(numbers)});")
         return " ".join(lines)
 
-    return _SHARED.sub(place, text)
+    text = _DYNAMIC.sub(r"\1* \2 = (\1*)gpu::dynamic_memory();", text)
+    text = _VARIABLES.sub(declare, text)
+    return _LAUNCH.sub(r"gpu::run(\2, \3, \4, 1, [=] { \1(\5); });", text)

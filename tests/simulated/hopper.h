@@ -1,6 +1,6 @@
 // A processor's stand-in for one GPU of compute capability 9.0, for the kernels of `grading/kernels`.
 //
-// Blocks run one after the other and their threads as fibers, each until it has to wait. A kernel's wrappers of PTX are
+// Clusters run one after the other and their threads as fibers, each until it has to wait. A kernel's wrappers of PTX are
 // replaced by the functions marked PRIMITIVE below, which do what the PTX manual says, as late as it allows: asynchronous
 // copies and products happen when they are waited for, and until then their results are NaN. So a wait that is missing,
 // an operand that is overwritten too early, a wrong layout, swizzle, fragment or count shows as a wrong answer, and a
@@ -20,6 +20,7 @@
 #include <memory>
 #include <vector>
 
+#define __CUDA_ARCH__ 900
 #define __global__
 #define __device__
 #define __forceinline__ inline
@@ -59,23 +60,31 @@ struct __nv_bfloat16 { uint16_t bits; };
 struct __nv_bfloat162 { uint16_t low, high; };
 inline __nv_bfloat162 __floats2bfloat162_rn(float low, float high) { return {to_bf16(low), to_bf16(high)}; }
 inline float __bfloat162float(__nv_bfloat16 x) { return half_of(x.bits, 0); }
+inline __nv_bfloat16 __float2bfloat16(float x) { return {to_bf16(x)}; }
 template <class T>
 T __ldcs(const T* p) { return *p; }
+
+struct Index { int x; };
+inline Index gridDim, blockDim;
 
 namespace gpu {
 
 constexpr int SHARED_BYTES = 232448;          // the most that a block may have
+constexpr int STATIC_AT = 240 * 1024, MEMORY = 320 * 1024;
 struct Product { float* d; const uint32_t* a; uint32_t b; bool adds; int group; };
+struct Load { std::function<void()> work; int group; };
 struct Thread {
     ucontext_t context;
     std::vector<char> stack = std::vector<char>(96 * 1024);
-    int index = 0;
+    int index = 0, rank = 0;                  // in its block; of its block in the cluster
     bool has_ended = false;
     const void* offered = nullptr;            // to the warp's collective
+    unsigned cluster_generation = 0;          // at its last arrival
     std::vector<Product> products;            // asynchronous, not waited for
-    int groups = 0;                           // committed
+    int groups = 0, load_groups = 0;          // committed
     std::map<float*, std::vector<float>> kept;   // accumulators that products in flight hide
-    std::vector<std::function<void()>> loads, stores;
+    std::vector<Load> loads;
+    std::vector<std::function<void()>> stores;
 };
 struct Meeting { int count = 0; unsigned generation = 0; const char* name = nullptr; };
 struct Barrier { int count, pending; long bytes; unsigned phase; };
@@ -84,67 +93,88 @@ inline ucontext_t scheduler;
 inline std::vector<std::unique_ptr<Thread>> all;
 inline Thread* me;
 inline std::function<void()> body;
-inline int block, blocks, threads;
+inline int first_block, threads, cluster;
 inline long rounds_without_progress;
-inline std::map<int, Meeting> meetings;
-inline std::map<uint32_t, Barrier> barriers;
+inline std::map<int64_t, Meeting> meetings;
+inline std::map<int64_t, Barrier> barriers;
+inline std::map<int, int> variables;          // offsets of a block's fixed variables, by their number
+inline int variable_bytes, dynamic_bytes;
 
-inline uint8_t* shared_memory() {
-    static uint8_t* memory = (uint8_t*)aligned_alloc(4096, 256 * 1024);
-    return memory;
+inline uint8_t* memory_of(int rank) {
+    static uint8_t* memory = (uint8_t*)aligned_alloc(4096, 16 * MEMORY);
+    return memory + rank * MEMORY;
 }
 inline uint8_t* shared(uint32_t at, int bytes) {
-    CHECK(at + bytes <= SHARED_BYTES, "%d bytes at %u are beyond shared memory", bytes, at);
-    return shared_memory() + at;
+    CHECK(at + bytes <= MEMORY, "%d bytes at %u are beyond shared memory", bytes, at);
+    return memory_of(me->rank) + at;
+}
+inline uint8_t* dynamic_memory() { return memory_of(me->rank); }
+template <class T>
+T& variable(int number) {
+    if (!variables.count(number)) {
+        variables[number] = variable_bytes;
+        variable_bytes += (sizeof(T) + 15) / 16 * 16;
+        CHECK(variable_bytes + dynamic_bytes <= SHARED_BYTES, "%d bytes of shared memory", variable_bytes + dynamic_bytes);
+    }
+    return *(T*)shared(STATIC_AT + variables[number], sizeof(T));
 }
 inline uint16_t& half_at(uint32_t at) { return *(uint16_t*)shared(at, 2); }
 inline int warp() { return me->index / 32; }
+inline int64_t here(int64_t what) { return what << 8 | me->rank; }     // of one block
+inline std::unique_ptr<Thread>& mate(int index) { return all[me->rank * threads + index]; }
 inline void yield() { swapcontext(&me->context, &scheduler); }
 
-// Wait until `expected` threads are here; the last one does `work`.
-inline void meet(int where, int expected, const char* name, const std::function<void()>& work = {}) {
+// Come to a place; the last of `expected` threads does `work`.
+inline unsigned arrive(int64_t where, int expected, const char* name, const std::function<void()>& work = {}) {
     Meeting& meeting = meetings[where];
-    CHECK(!meeting.count || !strcmp(meeting.name, name), "block %d: %s meets %s", block, name, meeting.name);
+    CHECK(!meeting.count || !strcmp(meeting.name, name), "%s meets %s", name, meeting.name);
     meeting.name = name;
+    unsigned before = meeting.generation;
     if (++meeting.count == expected) {
         if (work) work();
         meeting.count = 0;
         meeting.generation++;
         rounds_without_progress = 0;
-        return;
     }
-    for (unsigned before = meeting.generation; meeting.generation == before;) yield();
+    return before;
 }
-// Places to meet: the block's, sixteen named barriers, warps, warpgroups.
-constexpr int NAMED = 1, WARPS = 1000, WARPGROUPS = 2000;
+inline void await(int64_t where, unsigned generation) {
+    while (meetings[where].generation == generation) yield();
+}
+inline void meet(int64_t where, int expected, const char* name, const std::function<void()>& work = {}) {
+    await(where, arrive(where, expected, name, work));
+}
+// Places to meet: the cluster's, and in each block its own, sixteen named barriers, warps (by mask), warpgroups.
+constexpr int64_t CLUSTER = -1, BLOCK = 0, NAMED = 1, WARPGROUPS = 100, WARPS = 1000;
 
 template <class Offer, class Work>
-void with_warp(const char* name, Offer& offer, Work work) {
+void with_warp(const char* name, Offer& offer, Work work, unsigned mask = 0xffffffffu) {
     me->offered = &offer;
-    meet(WARPS + warp(), 32, name, [&] {
+    int64_t where = here(WARPS + ((int64_t)warp() << 32 | mask));
+    meet(where, __builtin_popcount(mask), name, [&] {
         Offer* offers[32];
-        for (int lane = 0; lane < 32; lane++) offers[lane] = (Offer*)all[warp() * 32 + lane]->offered;
+        for (int lane = 0; lane < 32; lane++) offers[lane] = (Offer*)mate(warp() * 32 + lane)->offered;
         work(offers);
     });
 }
 
 inline void run_thread() {
     body();
-    CHECK(me->products.empty() && me->stores.empty(), "block %d: ends before all is waited for", block);
+    CHECK(me->products.empty() && me->stores.empty(), "a thread ends before all is waited for");
     me->has_ended = true;
     rounds_without_progress = 0;
     yield();
 }
 
-inline void run_block() {
+inline void run_cluster() {
     meetings.clear();
     barriers.clear();
-    memset(shared_memory(), 0xff, SHARED_BYTES);          // NaN
     all.clear();
-    for (int i = 0; i < threads; i++) {
+    for (int rank = 0; rank < cluster; rank++) memset(memory_of(rank), 0xff, MEMORY);          // NaN
+    for (int i = 0; i < cluster * threads; i++) {
         all.push_back(std::make_unique<Thread>());
         Thread& thread = *all.back();
-        thread.index = i;
+        thread.index = i % threads, thread.rank = i / threads;
         getcontext(&thread.context);
         thread.context.uc_stack.ss_sp = thread.stack.data();
         thread.context.uc_stack.ss_size = thread.stack.size();
@@ -158,17 +188,26 @@ inline void run_block() {
             me = thread.get();
             swapcontext(&scheduler, &me->context);
         }
-        CHECK(++rounds_without_progress < 1000, "block %d hangs", block);
+        CHECK(++rounds_without_progress < 1000, "block %d hangs", first_block);
     }
+}
+
+inline int run(int grid, int block, int bytes, int of_cluster, const std::function<void()>& work) {
+    CHECK(grid % of_cluster == 0 && of_cluster <= 16 && bytes <= SHARED_BYTES, "a launch that no GPU takes");
+    gridDim.x = grid, blockDim.x = threads = block, cluster = of_cluster, body = work;
+    variables.clear();
+    variable_bytes = 0, dynamic_bytes = bytes;
+    for (first_block = 0; first_block < grid; first_block += cluster) run_cluster();
+    return 0;
 }
 
 // The products of a warpgroup up to a group, in order. b: 64 rows of 128 bytes, swizzled by the row within eight.
 inline void finish_products(int base, int upto) {
-    const auto& plan = all[base]->products;
+    const auto& plan = mate(base)->products;
     size_t count = 0;
     while (count < plan.size() && plan[count].group < upto) count++;
     for (int t = base; t < base + 128; t++) {
-        Thread& thread = *all[t];
+        Thread& thread = *mate(t);
         for (size_t i = 0; i < count; i++) {
             CHECK(i < thread.products.size() && thread.products[i].b == plan[i].b, "a product differs between lanes");
             auto found = thread.kept.find(thread.products[i].d);
@@ -183,14 +222,14 @@ inline void finish_products(int base, int upto) {
             for (int r = 0; r < 4; r++)
                 for (int e = 0; e < 2; e++)
                     a[t / 32 * 16 + t % 32 / 4 + r % 2 * 8][t % 4 * 2 + e + r / 2 * 8] =
-                        half_of(all[base + t]->products[i].a[r], e);
+                        half_of(mate(base + t)->products[i].a[r], e);
         for (int n = 0; n < 64; n++)
             for (int k = 0; k < 16; k++) {
                 uint32_t at = plan[i].b + n * 128 + k * 2;
                 b[k][n] = half_of(half_at(at ^ (at >> 7 & 7) << 4), 0);
             }
         for (int t = 0; t < 128; t++) {
-            const Product& product = all[base + t]->products[i];
+            const Product& product = mate(base + t)->products[i];
             for (int e = 0; e < 32; e++) {
                 int row = t / 32 * 16 + t % 32 / 4 + e / 2 % 2 * 8, column = e / 4 * 8 + t % 4 * 2 + e % 2;
                 float sum = product.adds ? product.d[e] : 0.f;
@@ -200,7 +239,7 @@ inline void finish_products(int base, int upto) {
         }
     }
     for (int t = base; t < base + 128; t++) {
-        auto& products = all[t]->products;
+        auto& products = mate(t)->products;
         products.erase(products.begin(), products.begin() + count);
     }
 }
@@ -211,8 +250,8 @@ inline void hide(Thread& thread, float* d) {
 }
 
 inline Barrier& barrier(uint32_t at) {
-    CHECK(barriers.count(at), "no barrier at %u", at);
-    return barriers[at];
+    CHECK(barriers.count(here(at)), "no barrier at %u", at);
+    return barriers[here(at)];
 }
 inline void settle(Barrier& b) {
     CHECK(b.pending >= 0 && b.bytes >= 0, "a barrier gets more than it expects");
@@ -267,28 +306,67 @@ void multiply_in_warp(const char* name, Offer& offer, Left left, Right right) {
     });
 }
 
-struct Index { int x; };
-
 }  // namespace gpu
 
-#define threadIdx (gpu::Index{gpu::me->index})
-#define blockIdx (gpu::Index{gpu::block})
-#define gridDim (gpu::Index{gpu::blocks})
-#define blockDim (gpu::Index{gpu::threads})
-inline void __syncthreads() { gpu::meet(0, gpu::threads, "syncthreads"); }
-inline void __syncwarp() { gpu::meet(gpu::WARPS + gpu::warp(), 32, "syncwarp"); }
-inline void __trap() { FAIL("block %d traps", gpu::block); }
-inline int __shfl_sync(unsigned, int value, int from) {
-    gpu::with_warp("shfl", value, [&](int** of) {
-        int chosen = *of[from];
-        for (int lane = 0; lane < 32; lane++) *of[lane] = chosen;
-    });
+#define threadIdx (Index{gpu::me->index})
+#define blockIdx (Index{gpu::first_block + gpu::me->rank})
+inline void __syncthreads() { gpu::meet(gpu::here(gpu::BLOCK), gpu::threads, "syncthreads"); }
+inline void __syncwarp() {
+    int nothing = 0;
+    gpu::with_warp("syncwarp", nothing, [](int**) {});
+}
+inline void __trap() { FAIL("block %d traps", blockIdx.x); }
+inline uint32_t __cvta_generic_to_shared(const void* p) { return (const uint8_t*)p - gpu::memory_of(gpu::me->rank); }
+template <class T>
+T shuffle(unsigned mask, T value, int from) {
+    struct Offer { T value, received; int from; } offer{value, value, from};
+    gpu::with_warp("shfl", offer, [&](Offer** of) {
+        for (int lane = 0; lane < 32; lane++)
+            if (mask >> lane & 1) of[lane]->received = of[of[lane]->from]->value;
+    }, mask);
+    return offer.received;
+}
+inline int lane() { return gpu::me->index % 32; }
+template <class T>
+T __shfl_sync(unsigned mask, T value, int from) { return shuffle(mask, value, from); }
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int step) { return shuffle(mask, value, lane() ^ step); }
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, int step) { return shuffle(mask, value, lane() < step ? lane() : lane() - step); }
+template <class T>
+T __reduce_max_sync(unsigned mask, T value) {
+    for (int step = 16; step; step /= 2) value = max(value, __shfl_xor_sync(mask, value, step));
     return value;
 }
+inline unsigned __match_all_sync(unsigned mask, unsigned value, int* are_same) {
+    unsigned most = __reduce_max_sync(mask, value), least = ~__reduce_max_sync(mask, ~value);
+    *are_same = most == least;
+    return *are_same ? mask : 0;
+}
+template <class T>
+T atomicAdd(T* at, int more) {
+    T before = *at;
+    *at += more;
+    return before;
+}
+inline void cluster_arrive() {
+    gpu::me->cluster_generation = gpu::arrive(gpu::CLUSTER, gpu::cluster * gpu::threads, "cluster");
+}
+inline void cluster_wait() { gpu::await(gpu::CLUSTER, gpu::me->cluster_generation); }
+namespace cooperative_groups {
+struct cluster_group {
+    void sync() { cluster_arrive(), cluster_wait(); }
+    int block_rank() { return gpu::me->rank; }
+    template <class T>
+    T* map_shared_rank(T* p, int rank) { return (T*)(gpu::memory_of(rank) + __cvta_generic_to_shared(p)); }
+};
+inline cluster_group this_cluster() { return {}; }
+}  // namespace cooperative_groups
 
 // ---- What replaces a kernel's own wrappers ----
 
-PRIMITIVE uint32_t address(const void* p) { return (uint32_t)((const uint8_t*)p - gpu::shared_memory()); }
+PRIMITIVE uint32_t address(const void* p) { return __cvta_generic_to_shared(p); }
+PRIMITIVE uint64_t read_once() { return 0; }
 PRIMITIVE float exp_2(float x) { return exp2f(x); }
 PRIMITIVE uint32_t pair_here(float low, float high) { return to_bf16(low) | (uint32_t)to_bf16(high) << 16; }
 PRIMITIVE float tf32(float x) { return __uint_as_float((__float_as_uint(x) + 0x1000) & ~0x1fffu); }
@@ -299,8 +377,8 @@ PRIMITIVE void fence_async() {}
 PRIMITIVE void barriers_ready() {}
 PRIMITIVE void fewer_registers() {}
 PRIMITIVE void more_registers() {}
-PRIMITIVE void group_sync(int group) { gpu::meet(gpu::NAMED + group, 256, "group_sync"); }
-PRIMITIVE void consumers_sync() { gpu::meet(gpu::NAMED, 256, "consumers_sync"); }
+PRIMITIVE void group_sync(int group) { gpu::meet(gpu::here(gpu::NAMED + group), 256, "group_sync"); }
+PRIMITIVE void consumers_sync() { gpu::meet(gpu::here(gpu::NAMED), 256, "consumers_sync"); }
 
 PRIMITIVE void load_matrices(uint32_t (&r)[4], uint32_t from) { gpu::load<false>(r, from); }
 PRIMITIVE void load_transposed(uint32_t (&r)[4], uint32_t from) { gpu::load<true>(r, from); }
@@ -321,15 +399,31 @@ PRIMITIVE void multiply_tf32(float (&d)[4], float a0, float a1, float a2, float 
         [](Offer** of, int k, int n) { return of[n * 4 + k % 4]->b[k / 4]; });
 }
 
-PRIMITIVE void copy_16(uint32_t to, const void* from) {
+PRIMITIVE uint32_t transposed(uint32_t x) {
+    struct Offer { uint32_t given, received; } offer{x, 0};
+    gpu::with_warp("movmatrix.trans", offer, [](Offer** of) {
+        for (int lane = 0; lane < 32; lane++)
+            for (int e = 0; e < 2; e++) {
+                int from = (lane % 4 * 2 + e) * 4 + lane / 4 / 2;
+                of[lane]->received |= (of[from]->given >> lane / 4 % 2 * 16 & 0xffff) << 16 * e;
+            }
+    });
+    return offer.received;
+}
+PRIMITIVE void copy_16(uint32_t to, const void* from, uint64_t = 0) {
     CHECK(to % 16 == 0 && (uintptr_t)from % 16 == 0, "cp.async is not aligned");
-    gpu::me->loads.push_back([=] { memcpy(gpu::shared(to, 16), from, 16); });
+    gpu::me->loads.push_back({[=] { memcpy(gpu::shared(to, 16), from, 16); }, gpu::me->load_groups});
 }
-PRIMITIVE void copies_end() {}
-PRIMITIVE void await_copies() {
-    for (auto& load : gpu::me->loads) load();
-    gpu::me->loads.clear();
+PRIMITIVE void copy_commit() { gpu::me->load_groups++; }
+template <int LEFT>
+PRIMITIVE void copy_wait() {
+    auto& loads = gpu::me->loads;
+    size_t done = 0;
+    while (done < loads.size() && loads[done].group < gpu::me->load_groups - LEFT) loads[done++].work();
+    loads.erase(loads.begin(), loads.begin() + done);
 }
+PRIMITIVE void copies_end() { copy_commit(); }
+PRIMITIVE void await_copies() { copy_wait<0>(); }
 PRIMITIVE void store_bulk(void* to, uint32_t from, int bytes) {
     CHECK((from | (uintptr_t)to | bytes) % 16 == 0 && bytes > 0, "a bulk store is not aligned");
     gpu::me->stores.push_back([=] { memcpy(to, gpu::shared(from, bytes), bytes); });
@@ -340,7 +434,7 @@ PRIMITIVE void await_stores() {
 }
 PRIMITIVE void stores_read() { await_stores(); }
 
-PRIMITIVE void barrier_init(uint32_t bar, int count) { gpu::barriers[bar] = {count, count, 0, 0}; }
+PRIMITIVE void barrier_init(uint32_t bar, int count) { gpu::barriers[gpu::here(bar)] = {count, count, 0, 0}; }
 PRIMITIVE void barrier_arrive(uint32_t bar) {
     gpu::Barrier& b = gpu::barrier(bar);
     b.pending--;
@@ -370,15 +464,15 @@ PRIMITIVE void multiply_64(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
     gpu::hide(*gpu::me, d);
     gpu::me->products.push_back({d, a, (uint32_t)b, ADD, gpu::me->groups});
 }
-PRIMITIVE void wgmma_fence() { gpu::meet(gpu::WARPGROUPS + gpu::warp() / 4, 128, "wgmma.fence"); }
+PRIMITIVE void wgmma_fence() { gpu::meet(gpu::here(gpu::WARPGROUPS + gpu::warp() / 4), 128, "wgmma.fence"); }
 PRIMITIVE void wgmma_commit() { gpu::me->groups++; }
 template <int LEFT>
 PRIMITIVE void wgmma_wait() {
     int group = gpu::warp() / 4, upto = gpu::me->groups - LEFT;
-    gpu::meet(gpu::WARPGROUPS + group, 128, "wgmma.wait", [=] {
+    gpu::meet(gpu::here(gpu::WARPGROUPS + group), 128, "wgmma.wait", [=] {
         gpu::finish_products(group * 128, upto);
         for (int t = group * 128; t < group * 128 + 128; t++)
-            for (gpu::Product& product : gpu::all[t]->products) gpu::hide(*gpu::all[t], product.d);
+            for (gpu::Product& product : gpu::mate(t)->products) gpu::hide(*gpu::mate(t), product.d);
     });
 }
 
@@ -386,13 +480,30 @@ PRIMITIVE void wgmma_wait() {
 
 using cudaError_t = int;
 using cudaStream_t = void*;
-constexpr int cudaSuccess = 0, cudaFuncAttributeMaxDynamicSharedMemorySize = 8;
+constexpr int cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaFuncAttributeMaxDynamicSharedMemorySize = 8;
+constexpr int cudaLaunchAttributeClusterDimension = 4, cudaLaunchAttributeProgrammaticStreamSerialization = 6;
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+struct cudaLaunchAttribute {
+    int id;
+    struct { struct { unsigned x, y, z; } clusterDim; int programmaticStreamSerializationAllowed; } val;
+};
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute* attrs;
+    int numAttrs;
+};
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, int, int bytes) { return bytes > gpu::SHARED_BYTES; }
-template <class Arguments>
-PRIMITIVE cudaError_t launch(
-    void (*kernel)(Arguments), int blocks, int threads, int, bool, const Arguments& a, cudaStream_t) {
-    gpu::blocks = blocks, gpu::threads = threads, gpu::body = [=] { kernel(a); };
-    for (gpu::block = 0; gpu::block < blocks; gpu::block++) gpu::run_block();
-    return cudaSuccess;
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments... given) {
+    int cluster = 1;
+    for (int i = 0; i < config->numAttrs; i++)
+        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) cluster = config->attrs[i].val.clusterDim.x;
+    return gpu::run(config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes, cluster, [=] { kernel(given...); });
 }

@@ -1,6 +1,7 @@
 """CUDA kernels thread by thread on a processor: right answers, however the work is cut."""
 
 import ctypes
+import functools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -14,19 +15,35 @@ torch = pytest.importorskip("torch", reason="references are PyTorch; the web tie
 from tests.grading.judging import load_bound  # noqa: E402
 
 pytestmark = [pytest.mark.compiler, pytest.mark.skipif(COMPILER is None, reason="g++ is not installed")]
-SEGMENTS = Path(__file__).resolve().parents[2] / "grading" / "kernels" / "variants" / "kda_segments.py"
+KERNELS = Path(__file__).resolve().parents[2] / "grading" / "kernels"
 KDA = """
 extern "C" int run(const void** in, void* out, uint8_t* scratch, int batch, int tokens, int heads, int processors) {
     return attend(in[0], in[1], in[2], (const float*)in[3], in[4], out, scratch, batch, tokens, heads, processors,
                   0.08838834764831845f, nullptr);
 }
 extern "C" size_t scratch(int rows, int chunks, int processors) { return scratch_bytes(rows, chunks, processors); }"""
+KDA_IN_A_ROW = KDA.replace("scratch_bytes(rows, chunks, processors)", "scratch_bytes(rows, chunks)")
+TOPK = """
+extern "C" int run(const float* x, float* v, long long* i, int rows, int n, int k, int threads, int span) {
+    return select_rows(x, v, i, rows, n, k, threads, span, nullptr);
+}"""
+PAGES = """
+extern "C" int run(const void** in, void* out, float* scratch, const int* sizes, float scale) {
+    return attend_pages(in[0], in[1], (const int*)in[2], (const int*)in[3], out, scratch, sizes[0], sizes[1], sizes[2],
+                        sizes[3], sizes[4], sizes[5], sizes[6], sizes[7], sizes[8], sizes[9], scale, nullptr);
+}"""
+Compiled = Callable[[str, str], ctypes.CDLL]
 Attend = Callable[[list[torch.Tensor], int], torch.Tensor]
 
 
-def attending(kernel: Path, folder: Path) -> Attend:
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """Compile each kernel once."""
+    return functools.cache(lambda name, entry: simulated(KERNELS / name, entry, tmp_path_factory.mktemp("kernel")))
+
+
+def attending(library: ctypes.CDLL) -> Attend:
     """Return hard 02's chunked kernels as a function of the inputs and the number of multiprocessors."""
-    library = simulated(kernel, KDA, folder)
     library.scratch.restype = ctypes.c_size_t
 
     def run(inputs: list[torch.Tensor], processors: int) -> torch.Tensor:
@@ -62,13 +79,16 @@ def error_of(answer: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 # Multiprocessors decide how nine chunks of a head are cut: into one segment, into three, into as many as are worth it
-# with two blocks for each.
-@pytest.mark.parametrize("processors", [1, 12, 132])
-def test_delta_attention_in_segments(tmp_path: Path, processors: int) -> None:
-    attend = attending(SEGMENTS, tmp_path)
-    for name, (inputs, expected) in kda_cases(576, 3).items():
-        limit = 0.01 if name in ("nominal", "steep", "growing", "lasting") else 0.025
-        assert error_of(attend(inputs, processors), expected) < limit, name
+# with two blocks for each. The graded kernel does not cut.
+@pytest.mark.parametrize(
+    ("name", "entry", "processors"),
+    [("kda.py", KDA_IN_A_ROW, 12), *(("variants/kda_segments.py", KDA, count) for count in (1, 12, 132))],
+)
+def test_delta_attention(compiled: Compiled, name: str, entry: str, processors: int) -> None:
+    attend = attending(compiled(name, entry))
+    for case, (inputs, expected) in kda_cases(576, 3).items():
+        limit = 0.01 if case in ("nominal", "steep", "growing", "lasting") else 0.025
+        assert error_of(attend(inputs, processors), expected) < limit, case
 
 
 @pytest.mark.parametrize(
@@ -83,9 +103,70 @@ def test_delta_attention_in_segments(tmp_path: Path, processors: int) -> None:
     ],
 )
 def test_the_simulator_sees_a_wait_that_is_missing_and_a_wrong_layout(tmp_path: Path, text: str, instead: str) -> None:
-    source = SEGMENTS.read_text()
+    source = (KERNELS / "variants" / "kda_segments.py").read_text()
     assert text in source
     broken = tmp_path / "broken.py"
     broken.write_text(source.replace(text, instead))
     inputs, expected = kda_cases(256, 1)["nominal"]
-    assert not error_of(attending(broken, tmp_path)(inputs, 132), expected) < 0.01
+    assert not error_of(attending(simulated(broken, KDA, tmp_path))(inputs, 132), expected) < 0.01
+
+
+def pointer(tensor: torch.Tensor) -> ctypes.c_void_p:
+    assert tensor.is_contiguous()
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
+def rows_to_select_from(n: int, k: int) -> torch.Tensor:
+    """Return rows of many kinds: random, sorted, constant, with ties at the bound, clustered, below zero, infinite."""
+    draw = torch.Generator().manual_seed(7)
+    rows = torch.randn(7, n, generator=draw)
+    rows[1] = torch.arange(n)
+    rows[2] = 3.0
+    rows[3] = (rows[3] * 4).round()
+    rows[4, : n // 8] += 50
+    rows[5] = -rows[5].abs()
+    rows[6, ::97], rows[6, 1::97] = float("inf"), float("-inf")
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "threads", "span"),
+    [(4096, 8, 1024, 1), (8192, 64, 1024, 2), (16384, 32, 1024, 4), (8192, 1, 1024, 8), (3000, 16, 0, 1)],
+)
+def test_topk(compiled: Compiled, n: int, k: int, threads: int, span: int) -> None:
+    library, x = compiled("topk.py", TOPK), rows_to_select_from(n, k)
+    values, indices = torch.full((len(x), k), float("nan")), torch.full((len(x), k), -1)
+    assert library.run(pointer(x), pointer(values), pointer(indices), len(x), n, k, threads, span) == 0
+    expected = torch.topk(x, k).values
+    assert torch.equal(values, expected)
+    assert torch.equal(x.gather(1, indices), expected)
+    assert all(len(set(row)) == k for row in indices.tolist())
+
+
+# Heads, heads of keys, width, page, splits, warps, stages, in a cluster: groups of one to twelve heads, pages that no
+# step divides, one share and several, added up in a cluster's shared memory or by a second kernel.
+@pytest.mark.parametrize(
+    "sizes",
+    [(8, 2, 64, 16, 1, 4, 2, 1), (8, 8, 128, 16, 4, 4, 3, 1), (12, 1, 64, 7, 3, 2, 6, 0), (16, 2, 128, 32, 8, 8, 2, 1)],
+)
+def test_paged_attention(compiled: Compiled, sizes: tuple[int, ...]) -> None:
+    heads, kv_heads, width, page, splits, warps, stages, in_cluster = sizes
+    draw, lengths = torch.Generator().manual_seed(3), torch.tensor([0, 1, 2 * page + 3, 5 * page], dtype=torch.int32)
+    pages = 5
+    table = torch.randperm(4 * pages, generator=draw).view(4, pages).int()
+    cache = torch.randn(4 * pages, page, kv_heads, 2 * width, generator=draw).bfloat16()
+    query, scale = torch.randn(4, heads, width, generator=draw).bfloat16(), width**-0.5
+    out = torch.full_like(query, float("nan"))
+    units = 4 * kv_heads * -(-heads // kv_heads // 8)
+    scratch = torch.full((units * splits * 8 * (width + 2),), float("nan"))
+    library = compiled("paged_attention.py", PAGES)
+    pointers = (ctypes.c_void_p * 4)(*(tensor.data_ptr() for tensor in (query, cache, table, lengths)))
+    given = (ctypes.c_int * 10)(4, heads, kv_heads, width, pages, page, splits, warps, stages, in_cluster)
+    # Log 2 of e goes into the scale: the kernel's exponentials are powers of two.
+    run_scale = ctypes.c_float(scale * 1.4426950408889634)
+    assert library.run(pointers, pointer(out), pointer(scratch), given, run_scale) == 0
+    for n, length in enumerate(lengths.tolist()):
+        rows = cache[table[n].long()].flatten(0, 1)[:length].float().repeat_interleave(heads // kv_heads, 1)
+        keys, values = rows.transpose(0, 1).split(width, -1)
+        expected = ((query[n].float()[:, None] @ keys.mT) * scale).softmax(-1) @ values
+        torch.testing.assert_close(out[n].float(), expected[:, 0], rtol=0.02, atol=0.02)
