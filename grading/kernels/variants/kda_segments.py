@@ -243,12 +243,52 @@ DEVICE void fetch_ahead(const Args& a, int task, int t) {
     if (t < 128) prefetch(a.v + at);
 }
 
-// 16 x 16 of q k^T, from the accumulators of one warp.
-DEVICE void put_scores(uint8_t* chunk, int row, int column_8, int quad, const float (&d)[2][4]) {
+// k and q of four tokens, 16 bytes each, decayed and grown again, to their places.
+template <bool WIDE>
+DEVICE void place_decayed(Shared& s, const uint4 (&key)[4], const uint4 (&query)[4], uint8_t* chunk, float scale, int t) {
 #pragma unroll
-    for (int e = 0; e < 4; e++)
-        *(uint32_t*)(chunk + QK + in_tiles(row + e % 2 * 8, column_8 + e / 2) + 4 * quad) =
-            pair(d[e / 2][e % 2 * 2], d[e / 2][e % 2 * 2 + 1]);
+    for (int i = 0; i < 4; i++) {
+        int token = i * 16 + t / 16, first = t % 16 * 8;
+        uint32_t plus[4], minus[4], read[4], early[4];
+        const uint32_t *k2 = (const uint32_t*)&key[i], *q2 = (const uint32_t*)&query[i];
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            float2 decay = *(const float2*)&s.decay[token][first + 2 * c], start = {1.f, 1.f};
+            float2 m = {0.f, 0.f}, e = {0.f, 0.f};
+            if (WIDE) m = *(const float2*)&s.middle[first + 2 * c], e = *(const float2*)&s.rest[first + 2 * c];
+            else start = *(const float2*)&s.to_middle[first + 2 * c];
+            float down0 = exp_2(decay.x + m.x), down1 = exp_2(decay.y + m.y);
+            float up0 = exp_2(e.x - decay.x), up1 = exp_2(e.y - decay.y);
+            plus[c] = scaled(k2[c], down0, down1);
+            minus[c] = scaled(k2[c], up0, up1);
+            read[c] = scaled(q2[c], down0 * scale, down1 * scale);
+            early[c] = scaled(q2[c], down0 * scale * start.x, down1 * scale * start.y);
+        }
+        *(uint4*)&s.kp[token][first] = *(uint4*)plus;
+        *(uint4*)&s.kn[token][first] = *(uint4*)minus;
+        *(uint4*)&s.qp[token][first] = *(uint4*)read;
+        *(uint4*)(chunk + QG + in_tiles(token, t % 16)) = *(uint4*)early;
+    }
+}
+
+// 16 x 16 of q k^T, from the accumulators of one warp, as far as no query sees a later key.
+DEVICE void put_scores(uint8_t* chunk, int row, int column, const float (&d)[2][4]) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        int r = row + e % 2 * 8, c = column + e / 2 * 8;
+        float low = d[e / 2][e % 2 * 2], high = d[e / 2][e % 2 * 2 + 1];
+        *(uint32_t*)(chunk + QK + in_tiles(r, c / 8) + c % 8 * 2) = pair(c > r ? 0.f : low, c + 1 > r ? 0.f : high);
+    }
+}
+// 16 x 16 of A; what is joined later is rounded to tf32.
+DEVICE void keep_scores(Shared& s, int row, int column, bool is_joined, const float (&d)[2][4]) {
+    float near = s.beta[row], far = s.beta[row + 8];
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        float low = d[e / 2][e % 2 * 2] * (e % 2 ? far : near), high = d[e / 2][e % 2 * 2 + 1] * (e % 2 ? far : near);
+        float2 kept = {is_joined ? tf32(low) : low, is_joined ? tf32(high) : high};
+        *(float2*)&s.m.a[row + e % 2 * 8][column + e / 2 * 8] = kept;
+    }
 }
 
 __global__ void __launch_bounds__(512, 1) prepare(Args a) {
@@ -303,36 +343,13 @@ __global__ void __launch_bounds__(512, 1) prepare(Args a) {
             group_sync(group);
         }
         if (t < K) ((float*)(to + GAMMA))[t] = exp_2(s.middle[t] + s.rest[t]);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int token = i * 16 + t / 16, first = t % 16 * 8;
-            uint32_t plus[4], minus[4], read[4], early[4];
-            const uint32_t *k2 = (const uint32_t*)&key[i], *q2 = (const uint32_t*)&query[i];
-#pragma unroll
-            for (int c = 0; c < 4; c++) {
-                float2 decay = *(const float2*)&s.decay[token][first + 2 * c];
-                float down0 = exp_2(decay.x), down1 = exp_2(decay.y), up0 = exp_2(-decay.x), up1 = exp_2(-decay.y);
-                if (wide) {
-                    float2 m = *(const float2*)&s.middle[first + 2 * c], e = *(const float2*)&s.rest[first + 2 * c];
-                    down0 = exp_2(decay.x + m.x), down1 = exp_2(decay.y + m.y);
-                    up0 = exp_2(e.x - decay.x), up1 = exp_2(e.y - decay.y);
-                }
-                plus[c] = scaled(k2[c], down0, down1);
-                minus[c] = scaled(k2[c], up0, up1);
-                read[c] = scaled(q2[c], down0 * a.scale, down1 * a.scale);
-                float2 start = *(const float2*)&s.to_middle[first + 2 * c];
-                early[c] = scaled(q2[c], down0 * a.scale * start.x, down1 * a.scale * start.y);
-            }
-            *(uint4*)&s.kp[token][first] = *(uint4*)plus;
-            *(uint4*)&s.kn[token][first] = *(uint4*)minus;
-            *(uint4*)&s.qp[token][first] = *(uint4*)read;
-            *(uint4*)(to + QG + in_tiles(token, t % 16)) = *(uint4*)early;
-        }
+        if (wide) place_decayed<true>(s, key, query, to, a.scale, t);
+        else place_decayed<false>(s, key, query, to, a.scale, t);
         group_sync(group);
         if (wide) score_directly(a, s, row, start, t, group);
 
         // Scores: warps 0 to 3 make A = beta k k^T, warps 4 to 7 q k^T, which leaves.
-        {
+        if (!wide) {
             int m = warp < 4 ? warp : 7 - warp;
             uint32_t from = (warp < 4 ? kp : qp) + ((m * 16 + lane % 16) * PITCH + lane / 16 * 8) * 2, x[8][4];
 #pragma unroll
@@ -341,33 +358,29 @@ __global__ void __launch_bounds__(512, 1) prepare(Args a) {
             for (int j = 0; j < 4; j++) {
                 if (j > m) break;
                 float d[2][4] = {};
-                if (!wide) {
-                    uint32_t b = kn + ((j * 16 + lane % 8 + lane / 16 * 8) * PITCH + lane / 8 % 2 * 8) * 2, y[4];
+                uint32_t b = kn + ((j * 16 + lane % 8 + lane / 16 * 8) * PITCH + lane / 8 % 2 * 8) * 2, y[4];
 #pragma unroll
-                    for (int ks = 0; ks < 8; ks++) {
-                        load_matrices(y, b + ks * 32);
-                        multiply(d[0], x[ks], y[0], y[1]);
-                        multiply(d[1], x[ks], y[2], y[3]);
-                    }
+                for (int ks = 0; ks < 8; ks++) {
+                    load_matrices(y, b + ks * 32);
+                    multiply(d[0], x[ks], y[0], y[1]);
+                    multiply(d[1], x[ks], y[2], y[3]);
                 }
-                int i = m * 16 + octet, k = j * 16 + 2 * quad;
-#pragma unroll
-                for (int e = 0; e < 8; e++) {
-                    int r = i + e / 2 % 2 * 8, c = k + e / 4 * 8 + e % 2;
-                    float& value = d[e / 4][e % 4];
-                    if (warp < 4) {
-                        if (!wide) s.m.a[r][c] = j < m ? tf32(value * s.beta[r]) : value * s.beta[r];
-                    } else {
-                        if (wide) value = s.m.t[r][c];
-                        if (c > r) value = 0.f;
-                    }
-                }
-                if (warp >= 4) put_scores(to, m * 16 + octet, 2 * j, quad, d);
+                if (warp < 4) keep_scores(s, m * 16 + octet, j * 16 + 2 * quad, j < m, d);
+                else put_scores(to, m * 16 + octet, j * 16 + 2 * quad, d);
             }
-            const float none[2][4] = {};
-            if (warp >= 4)
-                for (int j = m + 1; j < 4; j++) put_scores(to, m * 16 + octet, 2 * j, quad, none);
+        } else if (warp >= 4) {
+            for (int j = 0; j < 8 - warp; j++) {
+                float d[2][4];
+                for (int e = 0; e < 8; e++)
+                    d[e / 4][e % 4] = s.m.t[(7 - warp) * 16 + octet + e / 2 % 2 * 8][j * 16 + 2 * quad + e / 4 * 8 + e % 2];
+                put_scores(to, (7 - warp) * 16 + octet, j * 16 + 2 * quad, d);
+            }
         }
+        if (warp >= 4)
+            for (int j = 8 - warp; j < 4; j++) {
+                float none[2][4] = {};
+                put_scores(to, (7 - warp) * 16 + octet, j * 16 + 2 * quad, none);
+            }
         group_sync(group);
 
         // Warps 0 to 3 invert; 4 to 7 decay k to the chunk's end and transpose it, into the place of qp.
