@@ -40,6 +40,10 @@ KERNELS = {
             "moe_inter": 128,
         },
     ),
+    "variants/qwen_decode_dots": (
+        "cuda/03_megaqwen_decode",
+        {"ctx_len": 300, "decode_steps": 1, "num_layers": 1},
+    ),
     "qwen_decode": ("cuda/03_megaqwen_decode", {"ctx_len": 20, "decode_steps": 1, "num_layers": 1}),
 }
 # Interpreted, these take from half a minute to minutes.

@@ -17,7 +17,7 @@ Range.     Factored decays are used while they span at most 2^60 within half a c
 Limits.    The Hopper path needs K = V = 128 and T divisible by 64; all else runs a token-by-token Triton kernel.
            Calls of one Model must not run concurrently: they share scratch. Every call recomputes everything.
 State.     Compiled for sm_90a (no spill, two waits that ptxas adds where segments are passed), and run thread by thread
-           on a processor: `tests/simulated`. Predicted: 37, 58, 59, 32 us a call where `kda.py` takes 45, 83, 104, 48.
+           on a processor: `tests/simulated`. Predicted: 36, 54, 57, 29 us a call where `kda.py` takes 45, 83, 104, 48.
 
 Notes and all numbers: docs/kernels/kda.md.
 """
