@@ -12,7 +12,7 @@ from typing import Any
 from grading.card import index_of, open_driver
 from grading.evidence import Traffic, Window
 
-_WINDOW_S = 0.5
+_WINDOW_S = 0.3
 _LEAST_WINDOW_S = 0.1
 _LONGEST_CALL_S = 0.25
 _MOST_CALLS = 20_000
