@@ -23,6 +23,8 @@ def main(arguments: list[str]) -> int:
             for line in _WITHOUT_A_GPU[given.what](given.out):
                 sys.stdout.write(line + "\n")
             return 0
+        if given.plan and given.what != "grades":
+            raise SurveyError("--plan is for grades")
         names = Options.__dataclass_fields__
         left, text = SURVEYS[given.what](Options(**{name: getattr(given, name) for name in names}))
     except (SurveyError, CatalogueError, RecordError, OSError) as error:

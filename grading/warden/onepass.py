@@ -322,7 +322,8 @@ class Pass:
     def _count_traffic(self, talk: Talk, index: int) -> Traffic | None:
         """Count what calls in a row move, on inputs that they leave as they are."""
         job, noops = self.job, self._noops[index]
-        if not (job.has_census and job.least_bytes and noops and is_counted(index, len(job.shapes))):
+        is_asked_for = job.has_census and job.least_bytes and is_counted(index, len(job.shapes))
+        if not (is_asked_for and noops and self.calls):
             return None
         self._step(f"shape {index} traffic")
         idle_ns = statistics.median(noop.done_ns - noop.held_ns for noop in noops)
@@ -330,7 +331,9 @@ class Pass:
         order = {"do": "repeat", "slot": 0, "flush_bytes": job.flush_bytes}
 
         def repeat(count: int, is_noop: bool) -> None:
-            talk.tell_worker({**order, "count": count, "noop": is_noop}, job.deadlines.step)
+            done = talk.tell_worker({**order, "count": count, "noop": is_noop}, job.deadlines.step)
+            if "error" in done:
+                raise LookupError(f"a call in a row failed: {done['error']}")
 
         meter = Meter(job.device, "calls change their inputs" if self._has_state else "")
         return measure_traffic(meter, repeat, call_s, job.flush_bytes, job.least_bytes[index])

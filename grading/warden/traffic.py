@@ -54,13 +54,14 @@ class Meter:
 
     def count(self, work: Callable[[], object], calls: int) -> Window:
         """Return the mean utilisation in percent while ``work`` runs. Raises what ``work`` and the driver raise."""
-        library, samples = self._library, []
+        library, handle = self._library, self._handle
+        samples = [library.nvmlGpmSampleAlloc() for _ in range(2)]
         try:
-            samples.append(self._sample())
+            library.nvmlGpmSampleGet(handle, samples[0])
             began = monotonic()
             work()
             seconds = monotonic() - began
-            samples.append(self._sample())
+            library.nvmlGpmSampleGet(handle, samples[1])
             wanted = (
                 library.NVML_GPM_METRIC_DRAM_BW_UTIL,
                 library.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
@@ -71,9 +72,6 @@ class Meter:
             for sample in samples:
                 library.nvmlGpmSampleFree(sample)
         return Window(calls=calls, seconds=round(seconds, 6), dram_util=dram, tensor_util=tensor, sm_util=sm)
-
-    def _sample(self) -> Any:
-        return self._library.nvmlGpmSampleGet(self._handle, self._library.nvmlGpmSampleAlloc())
 
     def _metrics(self, samples: list[Any], wanted: Iterable[int]) -> list[float]:
         library, asked = self._library, self._library.c_nvmlGpmMetricsGet_t()

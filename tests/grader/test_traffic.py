@@ -15,6 +15,10 @@ from tests.grader.made import make_evidence, make_pass, make_shape
 from tests.grader.support import HERE, TINY, grade_source
 
 pynvml = pytest.importorskip("pynvml", reason="NVML's binding belongs to the grading app")
+torch = pytest.importorskip("torch", reason="the stub is PyTorch's")
+
+from grading.worker.session import Session  # noqa: E402
+
 FLUSH, CALL, MHZ, BITS = 100e6, 250e6, 1000, 4096
 PEAK = MHZ * 1e6 * 2 * BITS / 8
 
@@ -29,7 +33,7 @@ class Driver:
 
     def __init__(self, refuses: str = "", metric_status: int = 0) -> None:
         self.refuses, self.metric_status = refuses, metric_status
-        self.moved, self.samples, self.freed = 0.0, {}, 0
+        self.moved, self.samples, self.made, self.freed = 0.0, {}, 0, 0
 
     def refuse(self, name: str) -> None:
         if name == self.refuses:
@@ -49,7 +53,8 @@ class Driver:
         return BITS
 
     def nvmlGpmSampleAlloc(self):
-        return cast(c_void_p(len(self.samples) + 1), pynvml.c_nvmlGpmSample_t)
+        self.made += 1
+        return cast(c_void_p(self.made), pynvml.c_nvmlGpmSample_t)
 
     def nvmlGpmSampleGet(self, handle, sample):
         self.refuse("sample")
@@ -83,6 +88,7 @@ def counted(monkeypatch, driver: Driver, *, seconds: float = 0.12, **changes) ->
     given = {"call_s": 1e-4, "flush_bytes": 2**27, "least_bytes": 200e6} | changes
     found = measure_traffic(Meter("cuda:1"), repeat, **given)
     assert [is_noop for _, is_noop in calls] in ([True, False], [True], [])
+    assert driver.freed == driver.made
     return found
 
 
@@ -107,6 +113,23 @@ def test_a_metric_that_is_not_counted_and_a_window_that_is_too_short_are_named(m
     assert counted(monkeypatch, Driver(), flush_bytes=0).unread == "nothing is flushed"
     monkeypatch.setattr(module, "open_driver", lambda index: None)
     assert Meter("cuda:0").refusal == "NVML does not answer"
+
+
+def test_calls_that_fail_in_a_row_are_not_counted(monkeypatch):
+    session = Session(None, None, "cpu")
+
+    def tire(x):
+        raise RuntimeError("tired")
+
+    session._model, session._inputs = tire, [[torch.zeros(2)]]
+    answer = session.repeat({"slot": 0, "count": 3, "flush_bytes": 64, "noop": False})
+    assert answer == {"event": "repeated", "error": "RuntimeError: tired"}
+    monkeypatch.setattr(module, "open_driver", lambda index: (Driver(), "handle"))
+
+    def fail(count: int, is_noop: bool) -> None:
+        raise LookupError(answer["error"])
+
+    assert measure_traffic(Meter("cuda:0"), fail, 1e-4, 2**27, None).unread == "RuntimeError: tired"
 
 
 def test_what_the_calls_themselves_raise_is_not_swallowed(monkeypatch):

@@ -173,6 +173,7 @@ def test_a_plan_says_what_is_left_and_measures_nothing(graded, capsys):
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].split()[0] == "hard/05_topk_bitonic/eager" and shown[1].startswith("1 of 1 are left")
     assert (out / "grades.json").read_bytes() == before
+    assert run("kernels", out, "--plan") == 2
 
 
 def test_a_survey_that_loses_nothing_goes_on_within_the_same_budget(tmp_path):
