@@ -14,6 +14,22 @@ import pytest
 pytest.importorskip("triton", reason="the kernels are Triton; the web tier runs without it")
 
 ROOT = Path(__file__).resolve().parents[2]
+KIMI = (
+    "mega/02_kimi_linear_decode",
+    {
+        "ctx": 40,
+        "steps": 1,
+        "hidden": 128,
+        "heads": 1,
+        "kv_lora": 128,
+        "qk_nope": 32,
+        "qk_rope": 16,
+        "v_head": 128,
+        "n_experts": 8,
+        "n_active": 2,
+        "moe_inter": 128,
+    },
+)
 KERNELS = {
     "block_sparse_attention": ("cuda/02_deepseek_nsa", {"B": 1, "H": 1, "S": 600, "D": 16, "selected_keys": 0}),
     "masked": ("cuda/02_deepseek_nsa", {"B": 1, "H": 1, "S": 600, "D": 16, "selected_keys": 0}),
@@ -24,22 +40,8 @@ KERNELS = {
     "conv_update": ("verify/01_conv_update", {"H": 1, "S": 2, "B": 3}),
     "kda_verify": ("verify/02_kda_recurrence", {"H": 1, "S": 2, "B": 1}),
     "mingru_rollout": ("cuda/04_grid_mingru_sps", {"num_envs": 5, "horizon": 2}),
-    "kimi_decode": (
-        "mega/02_kimi_linear_decode",
-        {
-            "ctx": 40,
-            "steps": 1,
-            "hidden": 128,
-            "heads": 1,
-            "kv_lora": 128,
-            "qk_nope": 32,
-            "qk_rope": 16,
-            "v_head": 128,
-            "n_experts": 8,
-            "n_active": 2,
-            "moe_inter": 128,
-        },
-    ),
+    "kimi_decode": KIMI,
+    "variants/kimi_decode_wide": KIMI,
     "variants/qwen_decode_dots": (
         "cuda/03_megaqwen_decode",
         {"ctx_len": 300, "decode_steps": 1, "num_layers": 1},
@@ -47,7 +49,7 @@ KERNELS = {
     "qwen_decode": ("cuda/03_megaqwen_decode", {"ctx_len": 20, "decode_steps": 1, "num_layers": 1}),
 }
 # Interpreted, these take from half a minute to minutes.
-SLOW = {"mingru_rollout", "kimi_decode", "qwen_decode"}
+SLOW = {"mingru_rollout", "kimi_decode", "variants/kimi_decode_wide", "qwen_decode"}
 
 
 @pytest.mark.parametrize("name", KERNELS)
