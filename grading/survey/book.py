@@ -19,6 +19,9 @@ from grading.warden.lock import hold_name
 
 BOOK_SCHEMA = 1
 _PAUSE_SECONDS = 0.01
+_WITHHELD = ("wrong", "cheat")
+# Roles for which nothing is built; a cheat is the eager solution with something behind it.
+_PLAIN = ("vendor", "eager", "cheat")
 State = Literal["done", "failed", "overran", "cut"]
 
 
@@ -68,6 +71,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         """Its solution's kind where the result says it, else empty."""
         return str(self.result.get("kind", "")) if isinstance(self.result, dict) else ""
 
+    @property
+    def role(self) -> str:
+        """What the solution is to its problem; see `role_of`."""
+        return role_of(self.kind, self.solution)
+
 
 class BookFile(msgspec.Struct, frozen=True, kw_only=True):
     """The file: which survey on which device, and its entries by key."""
@@ -93,6 +101,11 @@ class Item:
         """The item's name in the book and on the terminal."""
         return key_of(self.problem, self.solution, self.attempt)
 
+    @property
+    def role(self) -> str:
+        """What the solution is to its problem; see `role_of`."""
+        return role_of(self.kind, self.solution)
+
 
 @dataclass
 class Book:
@@ -100,11 +113,14 @@ class Book:
 
     Several calls can share a book, one a GPU: each item is taken by one of them, and each entry is added to what the
     others have written meanwhile.
+
+    unknown_seconds  what an item is expected to take while nothing is known of its like; 0 = it is begun at any time
     """
 
     path: Path
     survey: str
     device: str
+    unknown_seconds: float = 0.0
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -148,22 +164,33 @@ class Book:
         return entry if entry is not None and entry.digest == item.digest else None
 
     def expected_seconds(self, item: Item) -> float:
-        """Return what an item will take by the known cost of like ones; 0 where nothing is known.
+        """Return what an item will take by what like ones took, and no less than it had before it was stopped.
 
-        Its own longest time; else the longest of its problem and kind, since a wrong solution is mostly settled early;
-        else the median of its name and kind elsewhere, of its kind; else the longest of its problem; else the median.
+        The longest of its own; else of its role in its problem, since a wrong solution is mostly settled early; else,
+        unless it is wrong, of its problem's right ones, of vendor and eager where nothing is built for it; else its
+        role's median in other problems; else `unknown_seconds`. Only what was done tells a cost.
         """
-        known = list(self.entries.values())
-        here = [entry for entry in known if entry.problem == item.problem]
-        alike = [entry for entry in known if entry.kind == item.kind]
-        own = [entry for entry in here if entry.solution == item.solution]
-        if longest := own or [entry for entry in here if entry.kind == item.kind]:
-            return max(entry.seconds for entry in longest)
-        if similar := [entry for entry in alike if entry.solution == item.solution] or alike:
-            return statistics.median(entry.seconds for entry in similar)
-        if here:
-            return max(entry.seconds for entry in here)
-        return statistics.median(entry.seconds for entry in known) if known else 0.0
+        entries = list(self.entries.values())
+        known = [entry for entry in entries if entry.state == "done"]
+        nearest = [entry.seconds for entry in _nearest([e for e in known if e.problem == item.problem], item)]
+        elsewhere = [entry.seconds for entry in known if entry.role == item.role]
+        own = [e for e in entries if (e.problem, e.solution) == (item.problem, item.solution)]
+        stopped = [entry.seconds for entry in own if entry.state in ("cut", "overran")]
+        usual = statistics.median(elsewhere) if elsewhere else self.unknown_seconds
+        return max([max(nearest, default=usual), *stopped])
+
+
+def _nearest(here: list[Entry], item: Item) -> list[Entry]:
+    """Return those of its problem's entries that are the most like an item; see `Book.expected_seconds`."""
+    right = [entry for entry in here if entry.kind not in _WITHHELD]
+    plain = [entry for entry in right if entry.role in _PLAIN]
+    choices = (
+        [entry for entry in here if entry.solution == item.solution],
+        [entry for entry in here if entry.role == item.role],
+        plain if item.role in _PLAIN else [],
+        right if item.kind != "wrong" else [],
+    )
+    return next(filter(None, choices), [])
 
 
 @dataclass
@@ -203,7 +230,7 @@ class Survey:
         measure  is given the item, the seconds that it may take and what a cut call left; it returns the result, or
                  raises ItemFailed or OutOfTime
         """
-        left = 0
+        left: list[Item] = []
         for number, item in enumerate(items, 1):
             with self.book.claim(item) as is_ours:
                 self.book.reload()
@@ -213,13 +240,16 @@ class Survey:
                 expected = self.book.expected_seconds(item)
                 if self.budget.left <= (0 if self.can_go_on else expected):
                     say(f"[{number}/{len(items)}] {item.key}: left, takes about {expected:.0f} s")
-                    left += 1
+                    left.append(item)
                     continue
                 entry = self._measure(item, measure, before)
                 self.book.add(entry)
-            left += entry.state == "cut"
+            left += [item] if entry.state == "cut" else []
             say(f"[{number}/{len(items)}] {item.key}: {entry.state} in {entry.seconds:.1f} s {entry.detail}".rstrip())
-        return left
+        if left:
+            seconds = sum(map(self.book.expected_seconds, left))
+            say(f"{len(left)} of {len(items)} are left and take about {seconds:.0f} s")
+        return len(left)
 
     def plan(self, items: Sequence[Item]) -> tuple[int, str]:
         """Return how many items are left, and a line for each with the seconds that it will take, and their sum."""
@@ -261,6 +291,11 @@ def grades_in(out: Path) -> Path:
     if not path.exists():
         raise SurveyError(f"{path} does not exist; run the survey 'grades' first")
     return path
+
+
+def role_of(kind: str, solution: str) -> str:
+    """Return what a solution is to its problem: its kind where it has to be withheld, else its name."""
+    return kind if kind in _WITHHELD else solution
 
 
 def key_of(problem: str, solution: str, attempt: int) -> str:

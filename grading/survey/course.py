@@ -64,7 +64,9 @@ class Options:
 
     def open_book(self, what: str) -> Book:
         """Return a survey's book in the folder of results."""
-        return Book(self.out / f"{what}.json", what, self.device)
+        has_usual = what == "grades" and self.device != "cpu"
+        unknown_seconds = grades.UNKNOWN_SECONDS[self.tier] if has_usual else 0.0
+        return Book(self.out / f"{what}.json", what, self.device, unknown_seconds)
 
     def survey(self, book: Book, each_seconds: float | None = None) -> Survey:
         """Return the course over a book."""

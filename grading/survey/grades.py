@@ -28,6 +28,8 @@ from grading.warden.progress import Progress
 RUNS = "archive/runs"
 # Before a grade would be cut off, so long no further shape is begun: all else of it is worth keeping.
 _LAST_SECONDS = 30.0
+# About what a right solution takes on a GPU: full, the median of the recorded ones; quick, of two problems.
+UNKNOWN_SECONDS: dict[Tier, float] = {"quick": 30.0, "full": 90.0}
 
 
 class ShapeGrade(msgspec.Struct, frozen=True, kw_only=True):
