@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 2
     sys.stdout.write(text + "\n")
-    if left:
+    if left and not given.plan:
         sys.stderr.write(f"{left} items are left; the same command goes on with them\n")
     return INCOMPLETE if left else 0
 
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--all", action="store_true", help="grades: every wrong solution and the generic cheats too")
     parser.add_argument("--tier", choices=("quick", "full"), default="full", help="grades: the tier")
     parser.add_argument("--twice", action="store_true", help="grades: grade each again and compare")
-    parser.add_argument("--plan", action="store_true", help="grades: only say what is left, and how long it takes")
+    parser.add_argument("--plan", action="store_true", help="grades: only say what is missing, and how long it takes")
     parser.add_argument("--variant", type=Path, nargs="+", default=[], metavar="FILE", help="kernels: candidates")
     parser.add_argument("--seeds", type=int, help="seeds: numbers to draw (1000); else nominal contents per shape (3)")
     parser.add_argument("--first", type=int, default=0, help="seeds: the first number")

@@ -235,7 +235,7 @@ class Survey:
             with self.book.claim(item) as is_ours:
                 self.book.reload()
                 before = self.book.before(item)
-                if not is_ours or (before is not None and self._is_settled(before)):
+                if not is_ours or (before is not None and self.is_settled(before)):
                     continue
                 expected = self.book.expected_seconds(item)
                 if self.budget.left <= (0 if self.can_go_on else expected):
@@ -251,15 +251,8 @@ class Survey:
             say(f"{len(left)} of {len(items)} are left and take about {seconds:.0f} s")
         return len(left)
 
-    def plan(self, items: Sequence[Item]) -> tuple[int, str]:
-        """Return how many items are left, and a line for each with the seconds that it will take, and their sum."""
-        left = [item for item in items if (known := self.book.before(item)) is None or not self._is_settled(known)]
-        seconds = [self.book.expected_seconds(item) for item in left]
-        lines = [f"{item.key:<46} {expected:>7.0f} s" for item, expected in zip(left, seconds, strict=True)]
-        total = f"{len(left)} of {len(items)} are left and take about {sum(seconds):.0f} s"
-        return len(left), "\n".join([*lines, total])
-
-    def _is_settled(self, entry: Entry) -> bool:
+    def is_settled(self, entry: Entry) -> bool:
+        """Tell whether an item with this entry is not measured again."""
         return entry.state == "done" or (entry.state in ("failed", "overran") and not self.is_retry)
 
     def _measure(self, item: Item, measure: Measure, before: Entry | None) -> Entry:

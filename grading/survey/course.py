@@ -26,6 +26,7 @@ from grading.survey.items import (
     told_solutions,
     variant_of,
 )
+from grading.survey.planning import plan
 from grading.survey.work import Named, Runner, Work
 from grading.warden.grade import Tier
 from grading.warden.oraclehost import OracleHost
@@ -85,7 +86,7 @@ def survey_grades(options: Options) -> tuple[int, str]:
     items = [_item(solution, attempt, options.tier) for attempt in attempts for solution in chosen]
     book, known = options.open_book("grades"), {solution.key: solution for solution in chosen}
     if options.plan:
-        return options.survey(book).plan(items)
+        return plan(options.survey(book), items)
     # The references lie in the package, which every oracle sees.
     with OracleHost(options.device, [], limits_on(options.device)) as host:
         grader = grades.Grader(known, gpu, options.device, options.tier, options.out, host)

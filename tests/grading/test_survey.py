@@ -133,18 +133,6 @@ def test_an_item_that_does_not_fit_into_the_budget_is_left_and_a_cut_one_is_gone
     assert second.run(items[:1], measure) == 0
 
 
-def test_a_plan_says_what_is_left_and_measures_nothing(graded, capsys):
-    out, only = graded
-    before = (out / "grades.json").read_bytes()
-    assert run("grades", out, *only, "--plan") == 0
-    assert capsys.readouterr().out == "0 of 2 are left and take about 0 s\n"
-    assert run("grades", out, "--only", "hard/05_topk_bitonic/eager", "--tier", "quick", "--plan") == 3
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[0].split()[0] == "hard/05_topk_bitonic/eager" and shown[1].startswith("1 of 1 are left")
-    assert (out / "grades.json").read_bytes() == before
-    assert run("kernels", out, "--plan") == 2
-
-
 def test_a_survey_that_loses_nothing_goes_on_within_the_same_budget(tmp_path):
     def measure(item, seconds, before):
         done = before.result if before else 0
@@ -370,5 +358,5 @@ def test_a_mistake_is_told_at_once(arguments, message, tmp_path, capsys):
 def test_the_help_names_every_survey():
     text = (DECKS.parents[1] / "docs" / "grader.md").read_text()
     section = text[text.index("## Surveys") :]
-    for what in ("grades", "agreement", "kernels", "seeds", "tolerances", "audits", "rejudge"):
+    for what in ("grades", "agreement", "grades --plan", "kernels", "seeds", "tolerances", "audits", "rejudge"):
         assert f"`{what}`" in section

@@ -1,10 +1,20 @@
-"""Surveys: what an item is expected to take, and what is done within a budget."""
+"""Surveys: what an item is expected to take, what is done within a budget, and what a plan says."""
 
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
+from grading.problem import DECKS, load_problem
+from grading.survey import grades
+from grading.survey.__main__ import main
 from grading.survey.book import Book, Budget, Entry, Item, Survey
+from grading.survey.items import told_solutions
+
+ROOT = DECKS.parents[1]
+RECORDED = ROOT / "leaderboard" / "recordings" / "h200"
+TOPK = "hard/05_topk_bitonic"
 
 
 def make_entry(key: str, seconds: float, kind: str = "", **changes) -> Entry:
@@ -24,6 +34,10 @@ def make_book(path: Path, *entries: Entry, **changes) -> Book:
     for entry in entries:
         book.add(entry)
     return book
+
+
+def plan(out: Path, *arguments: str) -> int:
+    return main(["grades", "--plan", "--device", "cuda:0", "--gpu", "H200", "--out", str(out), *arguments])
 
 
 @pytest.mark.parametrize(
@@ -84,3 +98,42 @@ def test_what_does_not_fit_is_named_with_its_time_and_the_next_that_does_is_meas
     said = capsys.readouterr().err
     assert "[1/2] a/1/eager: left, takes about 300 s" in said
     assert "1 of 2 are left and take about 300 s" in said
+
+
+def test_an_empty_folder_is_planned_by_what_a_grade_usually_takes(tmp_path, capsys):
+    for tier, seconds in grades.UNKNOWN_SECONDS.items():
+        assert plan(tmp_path, "--only", f"{TOPK}/kernel", "--tier", tier) == 3
+        assert f"1 of 1 are missing and take about {seconds:.0f} s" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_says_what_is_there_and_what_is_missing_in_the_order_of_grading(tmp_path, capsys):
+    """It needs no GPU: the folder's is not here."""
+    known = told_solutions(load_problem(*TOPK.split("/")))
+    digests = {s.name: hashlib.sha256(f"{s.digest}\nfull".encode()).hexdigest() for s in known}
+    book = Book(tmp_path / "grades.json", "grades", "cuda:0")
+    kept = json.loads((RECORDED / "grades.json").read_text())["entries"]
+    for name in ("kernel", "eager"):
+        result = kept[f"{TOPK}/{name}"]["result"]
+        book.add(make_entry(f"{TOPK}/{name}", 60.4, digest=digests[name], result=result))
+    book.add(make_entry(f"{TOPK}/vendor", 1.0, digest=digests["vendor"], state="failed"))
+    before = (tmp_path / "grades.json").read_bytes()
+    assert plan(tmp_path, "--only", TOPK) == 3
+    head, row, *missing, total = capsys.readouterr().out.splitlines()
+    assert head.split() == ["problem", "kernel", "vendor", "wrong", "eager", "compiled", "other"]
+    assert row.split() == [TOPK, "verified", "failed", "90", "s", "verified", "60", "s", "60", "s"]
+    left = [name for name in digests if name not in ("kernel", "eager", "vendor")]
+    assert [line.split()[0] for line in missing] == [f"{TOPK}/{name}" for name in left]
+    assert [line.split()[-2:] for line in missing] == [["90", "s"], ["150", "s"], ["211", "s"]]
+    assert total == "3 of 6 are missing and take about 211 s"
+    assert plan(tmp_path, "--only", f"{TOPK}/vendor", "--retry") == 3
+    assert plan(tmp_path, "--only", f"{TOPK}/vendor") == 0
+    assert (tmp_path / "grades.json").read_bytes() == before
+
+
+def test_the_recorded_grades_can_be_planned(capsys):
+    assert plan(RECORDED) in (0, 3)
+    shown = capsys.readouterr().out
+    assert all(
+        entry["problem"] in shown for entry in json.loads((RECORDED / "grades.json").read_text())["entries"].values()
+    )
