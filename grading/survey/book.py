@@ -243,7 +243,7 @@ class Survey:
                     left.append(item)
                     continue
                 entry = self._measure(item, measure, before)
-                self.book.add(entry)
+                self._keep(entry)
             left += [item] if entry.state == "cut" else []
             say(f"[{number}/{len(items)}] {item.key}: {entry.state} in {entry.seconds:.1f} s {entry.detail}".rstrip())
         if left:
@@ -254,6 +254,13 @@ class Survey:
     def is_settled(self, entry: Entry) -> bool:
         """Tell whether an item with this entry is not measured again."""
         return entry.state == "done" or (entry.state in ("failed", "overran") and not self.is_retry)
+
+    def _keep(self, entry: Entry) -> None:
+        """Keep an entry; one that was cut with nothing to show does not replace what an earlier source came to."""
+        older = self.book.entries.get(entry.key)
+        is_empty = entry.state == "cut" and entry.result is None
+        if not (is_empty and older is not None and older.state == "done"):
+            self.book.add(entry)
 
     def _measure(self, item: Item, measure: Measure, before: Entry | None) -> Entry:
         own = float("inf") if self.each_seconds is None else self.each_seconds
@@ -331,8 +338,11 @@ def write_json(path: Path, content: object) -> None:
     """Write a JSON file in one step: a reader sees the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     staged = path.with_name(f".{path.name}.new")
-    staged.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
-    staged.replace(path)
+    try:
+        staged.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+        staged.replace(path)
+    finally:
+        staged.unlink(missing_ok=True)
 
 
 def say(text: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 
 import msgspec
@@ -14,7 +15,7 @@ from grading.evidence import Evidence
 from grading.hardware import Gpu
 from grading.problem import Problem
 from grading.rundir import pack_evidence
-from grading.survey.book import Book, Entry, Item, ItemFailed, limited
+from grading.survey.book import Book, Entry, Item, ItemFailed, OutOfTime, limited
 from grading.survey.items import Solution, reference_of
 from grading.verdict_timing import LONG_MS, Summary, do_agree, summarise
 from grading.warden.archiveout import Entry as Archived
@@ -25,7 +26,7 @@ from grading.warden.lock import DeviceBusy, hold_device
 from grading.warden.oraclehost import OracleHost
 from grading.warden.progress import Progress
 
-RUNS = "archive/runs"
+RUNS = Path("archive/runs")
 # Before a grade would be cut off, so long no further shape is begun: all else of it is worth keeping.
 _LAST_SECONDS = 30.0
 # About what a right solution takes on a GPU: full, the median of the recorded ones; quick, of two problems.
@@ -114,11 +115,25 @@ class Grader:
                 done = grade(request, progress.on_step, self.host)
             done = done.with_gpu_seconds(held.seconds)
             entry = Archived(solution.problem, self.gpu, solution.bundle, done, started, datetime.now(UTC))
-            folder = write_archive(entry, self.out / RUNS)
-            pack_evidence(folder)
+            archive = self._archive(entry)
+        except OutOfTime:
+            # The oracle may be in the middle of an answer, which the next grade would take for its own.
+            self.host.is_dirty = True
+            raise
         except (OSError, DeviceBusy) as error:
             raise ItemFailed(str(error)) from error
-        return graded_of(solution, done, str(folder.relative_to(self.out)))
+        return graded_of(solution, done, archive)
+
+    def _archive(self, entry: Archived) -> str:
+        """Write a run directory in one step, packed; return it, below the survey's folder. Raises OSError."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".grade-", dir=self.out) as staging:
+            fresh = write_archive(entry, Path(staging))
+            pack_evidence(fresh)
+            archive = RUNS / fresh.relative_to(staging)
+            (self.out / archive).parent.mkdir(parents=True, exist_ok=True)
+            fresh.rename(self.out / archive)
+        return str(archive)
 
 
 def graded_of(solution: Solution, done: Grade, archive: str) -> Graded:

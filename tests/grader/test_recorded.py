@@ -28,7 +28,8 @@ DEVICE_US = {
 SURVEY = Path(__file__).parents[2] / "leaderboard" / "recordings" / "h200"
 # Gates that were widened after a grade, since it left little room below them.
 WIDENED = {"cuda/03_megaqwen_decode/kernel": 4 / 3}
-SURVEYED = msgspec.json.decode((SURVEY / "grades.json").read_bytes())["entries"]
+BOOK = msgspec.json.decode((SURVEY / "grades.json").read_bytes())["entries"]
+SURVEYED = {key: entry for key, entry in BOOK.items() if entry["state"] == "done"}
 
 
 @pytest.mark.parametrize("key", SURVEYED)

@@ -1,15 +1,20 @@
-"""Surveys: what an item is expected to take, what is done within a budget, and what a plan says."""
+"""Surveys: what an item is expected to take, what a plan says, and what a cut or interrupted call leaves behind."""
 
 import hashlib
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from time import sleep
 
 import pytest
 
+from grading.hardware import load_gpus
 from grading.problem import DECKS, load_problem
 from grading.survey import grades
 from grading.survey.__main__ import main
-from grading.survey.book import Book, Budget, Entry, Item, Survey
+from grading.survey.book import Book, Budget, Entry, Item, OutOfTime, Survey, write_json
 from grading.survey.items import told_solutions
 
 ROOT = DECKS.parents[1]
@@ -137,3 +142,104 @@ def test_the_recorded_grades_can_be_planned(capsys):
     assert all(
         entry["problem"] in shown for entry in json.loads((RECORDED / "grades.json").read_text())["entries"].values()
     )
+
+
+def test_a_cut_item_leaves_no_verdict_and_is_tried_again_without_being_asked_to(tmp_path):
+    def cut(*_):
+        raise OutOfTime
+
+    book, item = make_book(tmp_path), make_item("a/1/kernel", "right")
+    assert Survey(book, Budget(5.0)).run([item], cut) == 1
+    assert (book.entries[item.key].state, book.entries[item.key].result) == ("cut", None)
+    assert Survey(book, Budget(None)).run([item], lambda *_: {"kind": "right"}) == 0
+    assert book.entries[item.key].state == "done"
+
+
+def test_a_cut_item_leaves_the_finished_one_of_an_earlier_source_in_its_place(tmp_path):
+    def cut(*_):
+        raise OutOfTime
+
+    older = make_entry("a/1/kernel", 2.0, "right", digest="older")
+    book, item = make_book(tmp_path, older), make_item("a/1/kernel", "right")
+    assert Survey(book, Budget(5.0)).run([item], cut) == 1
+    assert Book(book.path, "x", "cpu").entries == {item.key: older}
+
+
+class FakeHost:
+    is_dirty = False
+
+
+def make_grader(out: Path, host: object) -> tuple[grades.Grader, Item]:
+    solution = told_solutions(load_problem(*TOPK.split("/")))[0]
+    known = {solution.key: solution}
+    item = Item(TOPK, solution.name, solution.digest, kind="right")
+    return grades.Grader(known, load_gpus()["CPU"], "cpu", "quick", out, host), item
+
+
+def test_a_grade_that_is_cut_off_leaves_no_archive_and_no_oracle_in_the_middle_of_a_word(tmp_path, monkeypatch):
+    host = FakeHost()
+    grader, item = make_grader(tmp_path, host)
+    monkeypatch.setattr(grades, "grade", lambda *_: sleep(5))
+    with pytest.raises(OutOfTime):
+        grader.measure(item, 0.05, None)
+    assert host.is_dirty
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("at", ["pack_evidence", "write_archive"])
+def test_an_archive_appears_whole_or_not_at_all(tmp_path, monkeypatch, at):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    grader, item = make_grader(tmp_path / "out", FakeHost())
+
+    class Done:
+        def with_gpu_seconds(self, seconds):
+            return self
+
+    monkeypatch.setattr(grades, "grade", lambda *_: Done())
+    monkeypatch.setattr(grades, "write_archive", lambda entry, out: (out / "x").mkdir() or out / "x")
+    monkeypatch.setattr(grades, at, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        grader.measure(item, 60.0, None)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "out"]
+
+
+def test_an_interrupted_write_leaves_the_file_that_was_there(tmp_path, monkeypatch):
+    path, whole = tmp_path / "x.json", Path.write_bytes
+    write_json(path, {"value": 1})
+
+    def write_half(self, data):
+        whole(self, data[: len(data) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_bytes", write_half)
+    with pytest.raises(KeyboardInterrupt):
+        write_json(path, {"value": 2})
+    assert json.loads(path.read_text()) == {"value": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+WRITES = """
+import sys
+from pathlib import Path
+from grading.survey.book import Book, Budget, Item, Survey
+survey = Survey(Book(Path(sys.argv[1]), "x", "cpu"), Budget(None))
+for number in range(10**6):
+    survey.run([Item("a/1", "kernel", str(number))], lambda *_: ["x" * 100] * 5000)
+    sys.stdout.write("" if number else "begun\\n")
+    sys.stdout.flush()
+"""
+
+
+def test_an_interrupt_at_any_moment_leaves_a_whole_book(tmp_path):
+    path = tmp_path / "x.json"
+    for number in range(6):
+        command = [sys.executable, "-c", WRITES, str(path)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            assert process.stdout.readline() == b"begun\n"
+            sleep(0.05 + 0.013 * number)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) != 0
+        assert len(Book(path, "x", "cpu").entries) == 1
+        assert list(tmp_path.iterdir()) == [path]
