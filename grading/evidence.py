@@ -11,6 +11,8 @@ EVIDENCE_SCHEMA = 1
 GRADER_VERSION = "2"
 # Heads the method version of an archive whose times a grade took; the rule ``timing.other_method`` knows it by that.
 GRADER_METHOD = "grader-"
+# What is written over what still lies in the L2 never reaches the memory, so that a flush moves less than it writes.
+_FLUSH_SHARES = 0.4, 2.0
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +68,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
     noop, model       a window of flushes alone, and one of flushes and calls; None where nothing was counted
     peak_bytes_per_s  of the memory, by its clock and its bus, as the counters' shares mean it
+    flush_bytes       what one flush writes: a known amount, by which the counters themselves are held
     least_bytes       what no call can avoid to move; None = not known
     unread            why nothing was counted
     """
@@ -73,16 +76,29 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     noop: Window | None = None
     model: Window | None = None
     peak_bytes_per_s: float = 0.0
+    flush_bytes: int = 0
     least_bytes: float | None = None
     unread: str | None = None
 
     @property
     def dram_bytes(self) -> float | None:
-        """Bytes that one call moves beside its flush; None where nothing was counted."""
-        if self.noop is None or self.model is None:
+        """Bytes that one call moves beside its flush; None where nothing was counted or a flush counts as another."""
+        flushed, share = self._moved(self.noop), self.flush_share
+        both = self._moved(self.model)
+        if flushed is None or both is None or share is None or not _FLUSH_SHARES[0] <= share <= _FLUSH_SHARES[1]:
             return None
-        moved = [window.dram_util / 100 * window.seconds / window.calls for window in (self.model, self.noop)]
-        return max(0.0, moved[0] - moved[1]) * self.peak_bytes_per_s
+        return max(0.0, both - flushed)
+
+    @property
+    def flush_share(self) -> float | None:
+        """What a flush moves by the counters, divided by what it writes; None where either is not known."""
+        flushed = self._moved(self.noop)
+        return flushed / self.flush_bytes if flushed is not None and self.flush_bytes else None
+
+    def _moved(self, window: Window | None) -> float | None:
+        if window is None:
+            return None
+        return window.dram_util / 100 * window.seconds / window.calls * self.peak_bytes_per_s
 
 
 class ShapeEvidence(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,9 +2,13 @@
 
 GPM (GPU performance monitoring, Hopper and later) counts the whole device, so the oracle is idle meanwhile: one window
 holds flushes of the L2 alone, the next one flushes and calls. The candidate's process makes the calls and takes no part
-in the counting. Nothing of it can fail a grade: what the driver refuses is recorded as its reason, in words.
+in the counting. No reading can fail a grade: what the driver or its binding refuses is recorded as its reason, in
+words, and so is a number that is none. A worker that dies or hangs in these calls ends its pass, as in any other.
 """
 
+import contextlib
+import ctypes
+import math
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any
@@ -17,8 +21,17 @@ _LEAST_WINDOW_S = 0.1
 _LONGEST_CALL_S = 0.25
 _MOST_CALLS = 20_000
 _MOST_SHAPES = 6
-# A flush writes at less than the memory's peak; only the number of calls depends on this.
-_FLUSH_BYTES_PER_S = 2e12
+# Tries grow until they take so long; then the host's part of a call is known, which no earlier clock holds.
+_TRIED_S = 0.03
+_BINDING_ERRORS: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    TypeError,
+    ValueError,
+    ctypes.ArgumentError,
+)
 
 
 class Meter:
@@ -34,7 +47,7 @@ class Meter:
         self._handle: Any
         self._library, self._handle = opened or (None, None)
         self.refusal = refusal or ("a processor has no such counters" if device == "cpu" else "NVML does not answer")
-        self.errors: tuple[type[Exception], ...] = (LookupError, AttributeError, OSError)
+        self.errors = _BINDING_ERRORS
         self.peak_bytes_per_s = 0.0
         if self._library is not None:
             self.errors += (self._library.NVMLError,)
@@ -43,6 +56,8 @@ class Meter:
     def _open(self) -> str:
         library, handle = self._library, self._handle
         try:
+            if self._is_divided():
+                return "the device is divided (MIG), and its counters hold others' work"
             if not library.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
                 return "the device has no GPM counters"
             clock = library.nvmlDeviceGetMaxClockInfo(handle, library.NVML_CLOCK_MEM)
@@ -50,7 +65,12 @@ class Meter:
             self.peak_bytes_per_s = clock * 1e6 * 2 * library.nvmlDeviceGetMemoryBusWidth(handle) / 8
         except self.errors as error:
             return reason_of(error)
-        return ""
+        return "" if self.peak_bytes_per_s > 0 else "the driver names no memory clock or no bus"
+
+    def _is_divided(self) -> bool:
+        with contextlib.suppress(self._library.NVMLError):
+            return bool(self._library.nvmlDeviceGetMigMode(self._handle)[0])
+        return False
 
     def count(self, work: Callable[[], object], calls: int) -> Window:
         """Return the mean utilisation in percent while ``work`` runs. Raises what ``work`` and the driver raise."""
@@ -83,6 +103,8 @@ class Meter:
         for row in rows:
             if row.nvmlReturn != library.NVML_SUCCESS:
                 raise LookupError(f"metric {row.metricId} is not counted: NVML says {row.nvmlReturn}")
+            if not (row.value >= 0 and math.isfinite(row.value)):
+                raise LookupError(f"metric {row.metricId} is {row.value}; need a finite number >= 0")
         return [float(row.value) for row in rows]
 
 
@@ -97,26 +119,42 @@ def measure_traffic(
     """Count what calls move.
 
     repeat       makes so many calls, each after a flush, or with True the flushes alone; returns when they are over
-    call_s       what one call takes
+    call_s       what one call takes, by the clocks before
     least_bytes  what a call cannot avoid to move; None = not known
 
     Raises what ``repeat`` raises; what the driver refuses is in the result.
     """
-    flush_s = flush_bytes / _FLUSH_BYTES_PER_S
-    if meter.refusal or call_s > _LONGEST_CALL_S or not flush_s:
-        reason = meter.refusal or ("a call takes too long" if flush_s else "nothing is flushed")
+    if meter.refusal or call_s > _LONGEST_CALL_S or not flush_bytes:
+        reason = meter.refusal or ("a call takes too long" if flush_bytes else "nothing is flushed")
         return Traffic(least_bytes=least_bytes, unread=reason)
     try:
-        noop = _window(meter, lambda calls: repeat(calls, True), flush_s)
-        model = _window(meter, lambda calls: repeat(calls, False), flush_s + call_s)
+        noop = _window(meter, lambda calls: repeat(calls, True))
+        model = _window(meter, lambda calls: repeat(calls, False))
     except meter.errors as error:
         return Traffic(least_bytes=least_bytes, unread=reason_of(error))
-    return Traffic(noop=noop, model=model, peak_bytes_per_s=meter.peak_bytes_per_s, least_bytes=least_bytes)
+    return Traffic(
+        noop=noop,
+        model=model,
+        peak_bytes_per_s=meter.peak_bytes_per_s,
+        flush_bytes=flush_bytes,
+        least_bytes=least_bytes,
+    )
 
 
-def _window(meter: Meter, repeat: Callable[[int], object], call_s: float) -> Window:
+def _how_many(repeat: Callable[[int], object]) -> int:
+    """Return how many calls fill a window, by tries of one call, of four, and so on."""
+    count, took_s = 1, 0.0
+    while took_s < _TRIED_S and count < _MOST_CALLS:
+        count = count * 4 if took_s else count
+        began = monotonic()
+        repeat(count)
+        took_s = max(monotonic() - began, 1e-9)
+    return min(max(round(count * _WINDOW_S / took_s), 2), _MOST_CALLS)
+
+
+def _window(meter: Meter, repeat: Callable[[int], object]) -> Window:
     """Count calls that together take long enough."""
-    calls = min(max(round(_WINDOW_S / call_s), 2), _MOST_CALLS)
+    calls = _how_many(repeat)
     window = meter.count(lambda: repeat(calls), calls)
     if window.seconds < _LEAST_WINDOW_S:
         raise LookupError(f"{calls} calls were over in {window.seconds} s, too short to count")

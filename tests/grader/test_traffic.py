@@ -1,7 +1,8 @@
 """What calls move, counted from outside: by a driver that counts, by drivers that refuse, and what is made of it."""
 
-from ctypes import c_void_p, cast
+from ctypes import ArgumentError, c_void_p, cast
 from dataclasses import replace
+from math import inf, nan
 from time import monotonic, sleep
 
 import msgspec
@@ -19,7 +20,8 @@ torch = pytest.importorskip("torch", reason="the stub is PyTorch's")
 
 from grading.worker.session import Session  # noqa: E402
 
-FLUSH, CALL, MHZ, BITS = 100e6, 250e6, 1000, 4096
+FLUSH, CALL, MHZ, BITS, FLUSH_BYTES = 100e6, 250e6, 1000, 4096, 2**27
+FLUSH_S, CALL_S = 2e-4, 5e-4
 PEAK = MHZ * 1e6 * 2 * BITS / 8
 
 
@@ -31,8 +33,8 @@ class Driver:
     NVML_GPM_METRICS_GET_VERSION = 1
     c_nvmlGpmMetricsGet_t = pynvml.c_nvmlGpmMetricsGet_t
 
-    def __init__(self, refuses: str = "", metric_status: int = 0) -> None:
-        self.refuses, self.metric_status = refuses, metric_status
+    def __init__(self, refuses: str = "", metric_status: int = 0, bits: int = BITS, scale: float = 1.0) -> None:
+        self.refuses, self.metric_status, self.bits, self.scale = refuses, metric_status, bits, scale
         self.moved, self.samples, self.made, self.freed = 0.0, {}, 0, 0
 
     def refuse(self, name: str) -> None:
@@ -43,14 +45,21 @@ class Driver:
         self.refuse("support")
         found = pynvml.c_nvmlGpmSupport_t()
         found.isSupportedDevice = self.refuses != "device"
+        if self.refuses == "form":
+            raise ArgumentError("argument 1: wrong type")
         return found
+
+    def nvmlDeviceGetMigMode(self, handle):
+        if self.refuses != "divided":
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return [1, 1]
 
     def nvmlDeviceGetMaxClockInfo(self, handle, kind):
         return MHZ
 
     def nvmlDeviceGetMemoryBusWidth(self, handle):
         self.refuse("bus")
-        return BITS
+        return self.bits
 
     def nvmlGpmSampleAlloc(self):
         self.made += 1
@@ -72,22 +81,23 @@ class Driver:
         shares = {10: 100 * (after - before) / (ended - began) / PEAK, 5: 40.0, 2: 90.0}
         for place in range(asked.numMetrics):
             row = asked.metrics[place]
-            row.value, row.nvmlReturn = shares[row.metricId], self.metric_status
+            row.value, row.nvmlReturn = shares[row.metricId] * self.scale, self.metric_status
         return asked
 
 
-def counted(monkeypatch, driver: Driver, *, seconds: float = 0.12, **changes) -> Traffic:
+def counted(monkeypatch, driver: Driver, *, host_s: float = 0.0, is_instant: bool = False, **changes) -> Traffic:
+    """Count calls on a driver; one takes ``host_s`` longer than the clocks before say."""
     monkeypatch.setattr(module, "open_driver", lambda index: (driver, "handle"))
-    calls: list[tuple[int, bool]] = []
+    order: list[bool] = []
 
     def repeat(count: int, is_noop: bool) -> None:
-        calls.append((count, is_noop))
+        order.append(is_noop)
         driver.moved += count * (FLUSH + (0 if is_noop else CALL))
-        sleep(seconds)
+        sleep(0 if is_instant else count * (FLUSH_S + (0 if is_noop else CALL_S + host_s)))
 
-    given = {"call_s": 1e-4, "flush_bytes": 2**27, "least_bytes": 200e6} | changes
+    given = {"call_s": CALL_S, "flush_bytes": FLUSH_BYTES, "least_bytes": 200e6} | changes
     found = measure_traffic(Meter("cuda:1"), repeat, **given)
-    assert [is_noop for _, is_noop in calls] in ([True, False], [True], [])
+    assert order == sorted(order, reverse=True)
     assert driver.freed == driver.made
     return found
 
@@ -98,9 +108,16 @@ def test_a_call_moves_what_its_window_holds_beyond_the_flushes(monkeypatch):
     assert found.dram_bytes == pytest.approx(CALL, rel=0.02)
     assert (found.peak_bytes_per_s, found.unread, driver.freed) == (PEAK, None, 4)
     assert found.model.calls < found.noop.calls and found.model.tensor_util == 40.0
+    assert found.flush_share == pytest.approx(FLUSH / FLUSH_BYTES, rel=0.02)
 
 
-@pytest.mark.parametrize("refuses", ["support", "device", "bus", "sample", "metrics"])
+def test_a_window_is_as_long_as_it_should_whatever_the_host_adds_to_a_call(monkeypatch):
+    found = counted(monkeypatch, Driver(), host_s=0.02)
+    assert 0.2 < found.noop.seconds < 0.6 and 0.2 < found.model.seconds < 0.6
+    assert found.dram_bytes == pytest.approx(CALL, rel=0.02)
+
+
+@pytest.mark.parametrize("refuses", ["divided", "support", "form", "device", "bus", "sample", "metrics"])
 def test_what_the_driver_refuses_is_recorded_and_nothing_is_claimed(monkeypatch, refuses):
     found = counted(monkeypatch, Driver(refuses))
     assert found.unread and found.dram_bytes is None and found.noop is None
@@ -108,11 +125,26 @@ def test_what_the_driver_refuses_is_recorded_and_nothing_is_claimed(monkeypatch,
 
 def test_a_metric_that_is_not_counted_and_a_window_that_is_too_short_are_named(monkeypatch):
     assert "metric 10" in counted(monkeypatch, Driver(metric_status=3)).unread
-    assert "too short" in counted(monkeypatch, Driver(), seconds=0.0).unread
+    assert "too short" in counted(monkeypatch, Driver(), is_instant=True).unread
+    assert counted(monkeypatch, Driver(bits=0)).unread == "the driver names no memory clock or no bus"
     assert counted(monkeypatch, Driver(), call_s=0.3).unread == "a call takes too long"
     assert counted(monkeypatch, Driver(), flush_bytes=0).unread == "nothing is flushed"
     monkeypatch.setattr(module, "open_driver", lambda index: None)
     assert Meter("cuda:0").refusal == "NVML does not answer"
+
+
+@pytest.mark.parametrize("scale", [nan, inf, -1.0])
+def test_a_number_that_is_none_is_not_taken_for_a_reading(monkeypatch, scale):
+    found = counted(monkeypatch, Driver(scale=scale))
+    assert "need a finite number >= 0" in found.unread and found.dram_bytes is None
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Traffic) == found
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.1, 10.0])
+def test_counters_that_miss_a_known_flush_are_believed_in_nothing(monkeypatch, scale):
+    found = counted(monkeypatch, Driver(scale=scale))
+    assert found.unread is None and found.noop.calls and found.dram_bytes is None
+    assert found.flush_share == pytest.approx(scale * FLUSH / FLUSH_BYTES, rel=0.02)
 
 
 def test_calls_that_fail_in_a_row_are_not_counted(monkeypatch):
@@ -152,7 +184,9 @@ def test_a_call_that_moves_less_than_it_must_is_noted():
         return Window(calls=1000, seconds=0.5, dram_util=share, tensor_util=1.0, sm_util=90.0)
 
     def verdict_of(share: float, least: float | None) -> list[str]:
-        seen = Traffic(noop=window(10.0), model=window(share), peak_bytes_per_s=4e12, least_bytes=least)
+        seen = Traffic(
+            noop=window(10.0), model=window(share), peak_bytes_per_s=4e12, flush_bytes=FLUSH_BYTES, least_bytes=least
+        )
         shape = msgspec.structs.replace(make_shape(), traffic=seen)
         verdict = judge(make_evidence(make_pass(1, shape)))
         return [verdict.word, *(rule.rule for rule in verdict.fired)]
