@@ -1,10 +1,10 @@
 """What a person sees during a grade and after it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import TextIO
 
-from grading.evidence import PassEvidence, ShapeEvidence, shape_label
+from grading.evidence import PassEvidence, ShapeEvidence, Traffic, shape_label
 from grading.verdict import outcome_of
 from grading.verdict_timing import Summary
 from grading.warden.grade import Grade
@@ -55,6 +55,7 @@ def table(done: Grade, times: Sequence[Summary | None]) -> str:
         shapes = evidence.passes[0].shapes
         lines += [_row(index, shape, time) for index, (shape, time) in enumerate(zip(shapes, times, strict=True))]
     lines += [f"not listed: {shape_label(item.shape)}: {outcome_of(item)}" for item in evidence.neighbours]
+    lines += [line for taken in evidence.passes for line in _moved(taken)]
     lines += [_durations(taken) for taken in evidence.passes]
     if evidence.gpu_seconds is not None:
         lines.append(f"the GPU was held for {evidence.gpu_seconds:.1f} s")
@@ -64,6 +65,22 @@ def table(done: Grade, times: Sequence[Summary | None]) -> str:
     if len(verdict.fired) > _MOST_FIRED:
         lines.append(f"and {len(verdict.fired) - _MOST_FIRED} more rules; see verdict.json")
     return "\n".join([*lines, f"verdict: {verdict.word}"])
+
+
+def _moved(taken: PassEvidence) -> Iterator[str]:
+    """Yield what a call of each counted shape moves; one line where the reason is everywhere the same."""
+    found = {index: _traffic(shape.traffic) for index, shape in enumerate(taken.shapes) if shape.traffic is not None}
+    for text in dict.fromkeys(found.values()):
+        shapes = ", ".join(str(index) for index, own in found.items() if own == text)
+        yield f"DRAM a call, pass {taken.number} shape {shapes}: {text}"
+
+
+def _traffic(traffic: Traffic) -> str:
+    moved, least = traffic.dram_bytes, traffic.least_bytes
+    if moved is None or traffic.model is None:
+        return f"not counted: {traffic.unread or 'a flush counts as another amount than it writes'}"
+    avoided = "" if least is None else f" of {least / 1e6:.1f} that none can avoid"
+    return f"{moved / 1e6:.1f} MB{avoided}, tensor cores {traffic.model.tensor_util:.0f} % of the window"
 
 
 def _durations(taken: PassEvidence) -> str:

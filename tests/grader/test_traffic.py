@@ -11,6 +11,8 @@ import pytest
 from grading.evidence import Traffic, Window, read_evidence
 from grading.verdict import judge
 from grading.warden import traffic as module
+from grading.warden.grade import Grade
+from grading.warden.progress import table
 from grading.warden.traffic import Meter, is_counted, measure_traffic
 from tests.grader.made import make_evidence, make_pass, make_shape
 from tests.grader.support import HERE, TINY, grade_source
@@ -197,9 +199,25 @@ def test_a_call_that_moves_less_than_it_must_is_noted():
     assert verdict_of(9.0, 100e6) == ["verified_note", "P17.traffic"]
 
 
+def test_the_table_says_what_a_call_moves_or_why_that_is_not_known():
+    window = Window(calls=1000, seconds=0.5, dram_util=10.0, tensor_util=31.0, sm_util=90.0)
+    both = msgspec.structs.replace(window, dram_util=20.0)
+    seen = Traffic(noop=window, model=both, peak_bytes_per_s=2e12, flush_bytes=FLUSH_BYTES, least_bytes=90e6)
+    missed = msgspec.structs.replace(seen, flush_bytes=FLUSH_BYTES * 10)
+    traffic = [seen, missed, Traffic(unread="tired"), Traffic(unread="tired"), None]
+    evidence = make_evidence(make_pass(1, *(make_shape(traffic=each) for each in traffic)))
+    lines = table(Grade(evidence, judge(evidence), []), [None] * len(traffic)).splitlines()
+    assert [line for line in lines if line.startswith("DRAM")] == [
+        "DRAM a call, pass 1 shape 0: 100.0 MB of 90.0 that none can avoid, tensor cores 31 % of the window",
+        "DRAM a call, pass 1 shape 1: not counted: a flush counts as another amount than it writes",
+        "DRAM a call, pass 1 shape 2, 3: not counted: tired",
+    ]
+
+
 def test_a_full_grade_on_a_processor_says_that_nothing_is_counted():
     source = (HERE / "honest" / "h08_slow_first_call.py").read_text()
     done = grade_source("S", source, effort=replace(TINY, has_census=True))
     seen = [shape.traffic for shape in done.evidence.passes[-1].shapes]
     assert seen and {traffic.unread for traffic in seen if traffic} == {"a processor has no such counters"}
     assert judge(read_evidence(msgspec.json.encode(done.evidence))) == done.verdict
+    assert "not counted: a processor has no such counters" in table(done, [None] * len(seen))
