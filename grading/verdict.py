@@ -75,6 +75,7 @@ EDIT_TOLERANCES = 8.0
 RARE_TOLERANCES, RARE_ONE_IN = 3.0, 500
 _RANDOM = frozenset({"nominal", "same", "label"})
 _PLAIN_SHARE = 0.1
+_NEVER_RIGHT_CALLS = 12
 _NEEDED = frozenset({"mount", "pid", "net", "ipc", "uts"})
 
 
@@ -158,6 +159,20 @@ def is_plainly_wrong(shapes: Sequence[ShapeEvidence]) -> bool:
     """Tell whether more than a tenth of all answers were wrong."""
     calls = [call for shape in shapes for call in shape.calls]
     return sum(map(_is_incorrect, calls)) > _PLAIN_SHARE * len(calls)
+
+
+def is_never_right(calls: Sequence[Call]) -> bool:
+    """Tell whether a shape has nothing left to show: of at least a dozen answers all are whole and plainly wrong.
+
+    Whoever remembers answers is right at first, and whoever answers late leaves poison: these get all their calls.
+    """
+    return len(calls) >= _NEVER_RIGHT_CALLS and all(map(_is_whole_and_wrong, calls))
+
+
+def _is_whole_and_wrong(call: Call) -> bool:
+    words = {word for _, word, _ in _faults(call)}
+    is_whole = call.fault is None and not call.poison_left
+    return is_whole and words == {"incorrect"} and not _is_slight(call)
 
 
 def is_settled(taken: PassEvidence) -> bool:

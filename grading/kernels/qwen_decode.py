@@ -1,17 +1,12 @@
 # baseline: uses calls that the deck forbids to submissions
-"""Decode steps of a small Qwen-like model, batch 1 (cuda/03_megaqwen_decode): all steps in one launch.
+"""Decode steps of a small Qwen-like model (cuda/03_megaqwen_decode), attention on tensor cores. Not timed yet.
 
-Formula.   x = (token + previous output) / 2; per layer x += Wo attention(norm(x)), x += Wd (silu(Wg h) * Wu h), h = norm(x);
-           keys and queries are normed and turned to their position; the cache is bf16, the rest of a layer fp32.
-Bytes.     A token: 125.8 MB of weights, 16384 a cached row; partial sums (1 MB a layer) stay in the L2 cache.
-Floors.    H200, bytes a token: 33.3, 54.3, 138.1, 473.6 us at 2048, 8192, 32768, 131072 rows; operations 0.2 us at most.
-Method.    One persistent program per multiprocessor; all meet at a counter in memory between phases. A layer has five: q, k, v;
-           attention over slices of the cache, two query heads that share keys at a time; merge and o; gate and up; down. Every
-           program merges, adds and norms by itself, so no phase does only that. Weights are read where they lie, through
-           a table of addresses.
-Limits.    Hidden 1024, 16 query and 8 key heads of 128, inner width 3072. All programs must fit on the device at once
-           (cooperative launch). One call at a time per Model.
-Fallback.  The interpreter runs programs one after the other, so there each phase is a launch of its own.
+Formula, bytes, floors, limits and fallback: as `qwen_decode.py`.
+Method.    One persistent program per multiprocessor, five phases a layer, as there, and three things otherwise. A tile of
+           128 cached rows meets two query heads as the first of 16 rows on the tensor cores; queries and shares of the
+           softmax are sums of two bf16 numbers, so next to no precision is lost for it. Slices are merged by loads that
+           do not wait for each other, where 32 took turns. Weights of q, k, v, gate and up are asked for three items or
+           two ahead.
 
 Notes: docs/kernels/qwen_decode.md.
 """
@@ -21,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-INTERPRETED_PROGRAMS = 8
+INTERPRETED_PROGRAMS = 32
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD = 1024, 3072, 16, 8, 128
 # The scratch memory in fp32 numbers: 32 vectors for the layers' outputs, q k v, the stream, inner values, then slices.
 SLICES_AT = 40960
@@ -77,7 +72,7 @@ def project(table, layer, step, hidden, tokens, s, outputs, raw):
     else:
         x = tl.load(s + layer * 1024 + at)
     h = norm(x, weight_at(table, layer * 11), 1024)
-    for item in range(tl.program_id(0), 512, tl.num_programs(0)):
+    for item in tl.range(tl.program_id(0), 512, tl.num_programs(0), num_stages=4):
         row = item * 8
         inside = row
         matrix = 1
@@ -105,66 +100,91 @@ def turn_pair(source, weight, position):
 
 
 @triton.jit
-def absorb_rows(q, keys, values, row, last, at, peak0, peak1, total0, total1, mixed0, mixed1, LOW: tl.constexpr):
-    """Take a tile of cached rows into the running softmax of two query heads.
-
-    q  the four halves of both queries, already scaled for powers of two
-    """
-    q00, q01, q10, q11 = q
-    inside = row < last
-    pair = tl.arange(0, 64)
-    k_at = keys + row[:, None].to(tl.int64) * 128 + pair[None, :]
-    k0 = tl.load(k_at, mask=inside[:, None], other=0.0).to(tl.float32)
-    k1 = tl.load(k_at + 64, mask=inside[:, None], other=0.0).to(tl.float32)
-    v_at = values + row[:, None].to(tl.int64) * 128 + at[None, :]
-    v = tl.load(v_at, mask=inside[:, None], other=0.0).to(tl.float32)
-    score0 = tl.where(inside, tl.sum(k0 * q00[None, :] + k1 * q01[None, :], axis=1), LOW)
-    score1 = tl.where(inside, tl.sum(k0 * q10[None, :] + k1 * q11[None, :], axis=1), LOW)
-    higher0 = tl.maximum(peak0, tl.max(score0, axis=0))
-    higher1 = tl.maximum(peak1, tl.max(score1, axis=0))
-    share0 = tl.where(inside, tl.exp2(score0 - higher0), 0.0)
-    share1 = tl.where(inside, tl.exp2(score1 - higher1), 0.0)
-    keep0 = tl.exp2(peak0 - higher0)
-    keep1 = tl.exp2(peak1 - higher1)
-    mixed0 = mixed0 * keep0 + tl.sum(share0[:, None] * v, axis=0)
-    mixed1 = mixed1 * keep1 + tl.sum(share1[:, None] * v, axis=0)
-    total0 = total0 * keep0 + tl.sum(share0, axis=0)
-    total1 = total1 * keep1 + tl.sum(share1, axis=0)
-    return higher0, higher1, total0, total1, mixed0, mixed1
+def halves(x, TYPE: tl.constexpr):
+    """Return two tensors of bf16 numbers whose sum is an fp32 one to 16 bits: products with both lose next to nothing."""
+    upper = rounded(x)
+    return upper.to(TYPE), rounded(x - upper).to(TYPE)
 
 
 @triton.jit
-def attend(table, layer, step, steps, context, k_cache, v_cache, new_keys, new_values, raw, slices, ROWS: tl.constexpr):
+def two_rows(first, second):
+    """Return 16 rows, the least that tensor cores take, of which the first two are given."""
+    row = tl.arange(0, 16)[:, None]
+    return tl.where(row == 0, first[None, :], tl.where(row == 1, second[None, :], 0.0))
+
+
+@triton.jit
+def absorb_rows(q, keys, values, row, last, peak, total, mixed, LOW: tl.constexpr, TYPE: tl.constexpr):
+    """Take a tile of cached rows into the running softmax of two query heads, the first of 16 rows.
+
+    q  both halves of the queries' channels, each as two bf16 tensors, already scaled for powers of two
+    """
+    left_high, left_low, right_high, right_low = q
+    inside = row < last
+    pair = tl.arange(0, 64)
+    k_at = keys + row[:, None].to(tl.int64) * 128 + pair[None, :]
+    k0 = tl.trans(tl.load(k_at, mask=inside[:, None], other=0.0).to(TYPE))
+    k1 = tl.trans(tl.load(k_at + 64, mask=inside[:, None], other=0.0).to(TYPE))
+    v_at = values + row[:, None].to(tl.int64) * 128 + tl.arange(0, 128)[None, :]
+    v = tl.load(v_at, mask=inside[:, None], other=0.0).to(TYPE)
+    score = tl.dot(left_low, k0, input_precision="ieee")
+    score = tl.dot(right_low, k1, score, input_precision="ieee")
+    score = tl.dot(left_high, k0, score, input_precision="ieee")
+    score = tl.dot(right_high, k1, score, input_precision="ieee")
+    score = tl.where(inside[None, :], score, LOW)
+    higher = tl.maximum(peak, tl.max(score, axis=1))
+    share = tl.where(inside[None, :], tl.exp2(score - higher[:, None]), 0.0)
+    keep = tl.exp2(peak - higher)
+    share_high, share_low = halves(share, TYPE)
+    mixed = tl.dot(share_low, v, mixed * keep[:, None], input_precision="ieee")
+    mixed = tl.dot(share_high, v, mixed, input_precision="ieee")
+    return higher, total * keep + tl.sum(share, axis=1), mixed
+
+
+@triton.jit
+def attend(
+    table,
+    layer,
+    step,
+    steps,
+    context,
+    k_cache,
+    v_cache,
+    new_keys,
+    new_values,
+    raw,
+    slices,
+    ROWS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    TYPE: tl.constexpr,
+):
     """Phase 1: one key head and one slice of the cache per item; the first slice also takes the appended rows."""
-    splits = tl.num_programs(0) // 8
     at = tl.arange(0, 128)
     pair = tl.arange(0, 64)
+    head_row = tl.arange(0, 16)
     position = context + step
     low: tl.constexpr = -1e30
     scale: tl.constexpr = 0.08838834764831845 * 1.4426950408889634
-    length = (context + splits - 1) // splits
+    length = (context + SPLITS - 1) // SPLITS
     length = (length + ROWS - 1) // ROWS * ROWS
-    for item in range(tl.program_id(0), splits * 8, tl.num_programs(0)):
-        head = item // splits
-        part = item % splits
+    for item in range(tl.program_id(0), SPLITS * 8, tl.num_programs(0)):
+        head = item // SPLITS
+        part = item % SPLITS
         q00, q01 = turn_pair(raw + head * 256, weight_at(table, layer * 11 + 4), position)
         q10, q11 = turn_pair(raw + head * 256 + 128, weight_at(table, layer * 11 + 4), position)
-        q = (q00 * scale, q01 * scale, q10 * scale, q11 * scale)
+        left_high, left_low = halves(two_rows(q00 * scale, q10 * scale), TYPE)
+        right_high, right_low = halves(two_rows(q01 * scale, q11 * scale), TYPE)
+        q = (left_high, left_low, right_high, right_low)
         where = tl.full((), 0, dtype=tl.int64) + layer * 8 + head
         keys = k_cache + where * context * 128
         values = v_cache + where * context * 128
-        peak0 = low
-        peak1 = low
-        total0 = 0.0
-        total1 = 0.0
-        mixed0 = tl.zeros((128,), dtype=tl.float32)
-        mixed1 = tl.zeros((128,), dtype=tl.float32)
+        peak = tl.full((16,), low, dtype=tl.float32)
+        total = tl.zeros((16,), dtype=tl.float32)
+        mixed = tl.zeros((16, 128), dtype=tl.float32)
         stop = tl.minimum((part + 1) * length, context)
         for first in tl.range(part * length, stop, ROWS, num_stages=3):
             row = first + tl.arange(0, ROWS)
-            peak0, peak1, total0, total1, mixed0, mixed1 = absorb_rows(
-                q, keys, values, row, stop, at, peak0, peak1, total0, total1, mixed0, mixed1, low
-            )
+            peak, total, mixed = absorb_rows(q, keys, values, row, stop, peak, total, mixed, low, TYPE)
         if part == 0:
             k0, k1 = turn_pair(raw + 2048 + head * 128, weight_at(table, layer * 11 + 5), position)
             own_keys = new_keys + where * steps * 128
@@ -176,38 +196,35 @@ def attend(table, layer, step, steps, context, k_cache, v_cache, new_keys, new_v
             tl.debug_barrier()
             for first in range(0, step + 1, 16):
                 row = first + tl.arange(0, 16)
-                peak0, peak1, total0, total1, mixed0, mixed1 = absorb_rows(
-                    q, own_keys, own_values, row, step + 1, at, peak0, peak1, total0, total1, mixed0, mixed1, low
-                )
+                peak, total, mixed = absorb_rows(q, own_keys, own_values, row, step + 1, peak, total, mixed, low, TYPE)
         # Slices lie head by head: the mixed values of all slices, then peaks, then totals.
-        both = 2 * head * splits + part
-        tl.store(slices + both * 128 + at, mixed0)
-        tl.store(slices + (both + splits) * 128 + at, mixed1)
-        peaks = slices + 16 * splits * 128
-        tl.store(peaks + both, peak0)
-        tl.store(peaks + both + splits, peak1)
-        tl.store(peaks + 16 * splits + both, total0)
-        tl.store(peaks + 16 * splits + both + splits, total1)
+        slice = (2 * head + head_row) * SPLITS + part
+        is_query = head_row < 2
+        tl.store(slices + slice[:, None] * 128 + at[None, :], mixed, mask=is_query[:, None])
+        peaks = slices + 16 * SPLITS * 128
+        tl.store(peaks + slice, peak, mask=is_query)
+        tl.store(peaks + 16 * SPLITS + slice, total, mask=is_query)
 
 
 @triton.jit
-def merge_out(table, layer, s, slices, rest):
+def merge_out(table, layer, s, slices, rest, SPLITS: tl.constexpr):
     """Phase 2: merge the slices of all heads, then the product with Wo, added to the stream."""
-    splits = tl.num_programs(0) // 8
-    at = tl.arange(0, 2048)
-    head = at // 128
-    peaks = slices + 16 * splits * 128
-    peak = tl.full((2048,), -1e30, dtype=tl.float32)
-    for part in range(splits):
-        peak = tl.maximum(peak, tl.load(peaks + head * splits + part))
-    total = tl.zeros((2048,), dtype=tl.float32)
-    mixed = tl.zeros((2048,), dtype=tl.float32)
-    for part in range(splits):
-        slice = head * splits + part
-        share = tl.exp2(tl.load(peaks + slice) - peak)
-        total += share * tl.load(peaks + 16 * splits + slice)
-        mixed += share * tl.load(slices + slice * 128 + at % 128)
-    mixed = mixed / total
+    head = tl.arange(0, 16)[:, None]
+    at = tl.arange(0, 128)
+    peaks = slices + 16 * SPLITS * 128
+    slice = head * SPLITS + tl.arange(0, SPLITS)[None, :]
+    peak = tl.load(peaks + slice)
+    top = tl.max(peak, axis=1)
+    total = tl.sum(tl.exp2(peak - top[:, None]) * tl.load(peaks + 16 * SPLITS + slice), axis=1)
+    mixed = tl.zeros((16, 128), dtype=tl.float32)
+    # No load waits for another: in a loop over slices each would take its turn.
+    some: tl.constexpr = 2 if SPLITS > 2 else SPLITS
+    for first in tl.static_range(0, SPLITS, some):
+        slice = head * SPLITS + first + tl.arange(0, some)[None, :]
+        share = tl.exp2(tl.load(peaks + slice) - top[:, None])
+        values = tl.load(slices + slice[:, :, None] * 128 + at[None, None, :])
+        mixed += tl.sum(share[:, :, None] * values, axis=1)
+    mixed = tl.reshape(mixed / total[:, None], (2048,))
     for item in range(tl.program_id(0), 128, tl.num_programs(0)):
         row = item * 8 + tl.arange(0, 8)
         y = rows_times(weight_at(table, layer * 11 + 6), item * 8, mixed, 2048, 8)
@@ -219,7 +236,7 @@ def expand(table, layer, rest, inner):
     """Phase 3: gate and up of the normed stream."""
     x = tl.load(rest + tl.arange(0, 1024))
     h = norm(x, weight_at(table, layer * 11 + 7), 1024)
-    for item in range(tl.program_id(0), 384, tl.num_programs(0)):
+    for item in tl.range(tl.program_id(0), 384, tl.num_programs(0), num_stages=3):
         gate = rows_times(weight_at(table, layer * 11 + 8), item * 8, h, 1024, 8)
         up = rows_times(weight_at(table, layer * 11 + 9), item * 8, h, 1024, 8)
         tl.store(inner + item * 8 + tl.arange(0, 8), gate / (1.0 + tl.exp(-gate)) * up)
@@ -257,6 +274,8 @@ def decode_kernel(
     phase,
     FUSED: tl.constexpr,
     ROWS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    TYPE: tl.constexpr,
 ):
     """All phases of all layers and steps in turn, or with FUSED off the one that is asked for."""
     raw = s + 32768
@@ -278,9 +297,24 @@ def decode_kernel(
         elif part == 0:
             project(table, layer, step, hidden, tokens, s, outputs, raw)
         elif part == 1:
-            attend(table, layer, step, steps, context, k_cache, v_cache, new_keys, new_values, raw, slices, ROWS)
+            attend(
+                table,
+                layer,
+                step,
+                steps,
+                context,
+                k_cache,
+                v_cache,
+                new_keys,
+                new_values,
+                raw,
+                slices,
+                ROWS,
+                SPLITS,
+                TYPE,
+            )
         elif part == 2:
-            merge_out(table, layer, s, slices, rest)
+            merge_out(table, layer, s, slices, rest, SPLITS)
         elif part == 3:
             expand(table, layer, rest, inner)
         else:
@@ -350,11 +384,13 @@ class Model(nn.Module):
         values, out = torch.empty_like(keys), torch.empty_like(hidden)
         state = [tensor.contiguous() for tensor in (hidden, tokens, k_cache, v_cache)]
         arguments = (self.table, *state, keys, values, out, self.scratch, self.counter, context, steps, self.num_layers)
+        sizes = {"ROWS": 128, "SPLITS": 1 << (self.programs // 8).bit_length() - 1, "num_warps": 8}
         if hidden.device.type == "cuda":
             decode_kernel[(self.programs,)](
-                *arguments, 0, FUSED=True, ROWS=32, num_warps=8, launch_cooperative_grid=True
+                *arguments, 0, FUSED=True, TYPE=tl.bfloat16, launch_cooperative_grid=True, **sizes
             )
         else:
             for phase in range(steps * self.num_layers * 5 + 1):
-                decode_kernel[(self.programs,)](*arguments, phase, FUSED=False, ROWS=32, num_warps=8)
+                # Triton's interpreter multiplies bf16 as if it were an integer type.
+                decode_kernel[(self.programs,)](*arguments, phase, FUSED=False, TYPE=tl.float32, **sizes)
         return out, keys, values

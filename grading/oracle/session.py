@@ -16,6 +16,7 @@ from grading.oracle.contents import Content, Source, case_names, edit_one, poked
 from grading.oracle.exactcases import exact_forward_of
 from grading.oracle.gates import Compared, Gate, class_ratio, compare, gate_for, is_within
 from grading.oracle.loading import load_reference
+from grading.oracle.replay import Call, parts_of, replayed
 from grading.oracle.secret import Secret
 from grading.worker.doorbell import DONE, RELEASE, RELEASED, SNAPPED, Doorbell
 from grading.worker.protocol import Channel
@@ -59,10 +60,11 @@ class Oracle:
         self._altered: set[str] = set()
         self._kept: dict[str, Content] = {}
         self._in_place: frozenset[int] = frozenset()
+        self._ask: Call | None = None
 
     def open(self, message: dict[str, Any]) -> dict[str, Any]:
         """Load the problem's reference; say which constructor arguments each shape takes."""
-        self._facts, self._secret, self._source = message, None, None
+        self._facts, self._secret, self._source, self._ask = message, None, None, None
         self._slots, self._outputs, self._states, self._kept = [], [], {}, {}
         if self._device != "cpu":
             torch.cuda.empty_cache()
@@ -83,7 +85,7 @@ class Oracle:
         """Make model and arenas of a shape; the descriptors go with the answer: inputs by slot, outputs, state."""
         assert self._secret is not None
         index, reference = int(message["index"]), self._reference
-        self._slots, self._outputs, self._states, self._kept = [], [], {}, {}
+        self._slots, self._outputs, self._states, self._kept, self._ask = [], [], {}, {}, None
         self._bind(self._facts["shapes"][index])
         with quiet_seeds(self._secret.seed(f"{index}/first_weights")):
             model = self._new_model()
@@ -92,6 +94,7 @@ class Oracle:
         problem = self._facts["problem"]
         self._source = Source(problem, reference, model, names, stress, self._secret, str(index), self._device)
         self._in_place = frozenset(names.index(name) for name in getattr(reference, "IN_PLACE", ()))
+        self._ask = replayed(parts_of(model, sorted(self._in_place)), self._device)
         first = self._source.draw("nominal", "", -1)
         free = bool(message["writable_inputs"])
         self._slots = [
@@ -324,12 +327,9 @@ class Oracle:
 
     def _run_reference(self, content: Content) -> "list[Tensor]":
         """Return the reference's answer as parts, then the inputs that it changed in place."""
-        model = self._need_source().model
-        inputs = [tensor.clone() for tensor in content.inputs]
-        with torch.no_grad(), poked(model, content.state):
-            answer = model(*inputs)
-        parts = list(answer) if isinstance(answer, tuple | list) else [answer]
-        return [part.detach().clone() for part in parts] + [inputs[place] for place in sorted(self._in_place)]
+        assert self._ask is not None, "no shape is open"
+        with torch.no_grad(), poked(self._need_source().model, content.state):
+            return self._ask(content.inputs)
 
     def _poke(self, content: Content) -> list[str]:
         """Put the state that a content asks for into the arenas; return the entries that the worker must rewrite."""

@@ -65,7 +65,7 @@ def measure_agreement(work: Work) -> Iterator[Times]:
     for index, shape in work.chosen_shapes():
         bench = Bench(problem, shape, work.device)
         model, content = bench.add(Path(work.solutions[0].path)), bench.source.draw("nominal", "", 0)
-        bad = bench.judge(model, content, bench.call(bench.oracle, content)).bad
+        bad = bench.judge(model, content, bench.wanted(content)).bad
         inputs = content.inputs
         deck_ms = bench.sample_ms(model, inputs)
         own = _do_bench(model, inputs) if work.device != "cpu" else None

@@ -17,6 +17,7 @@ import msgspec
 from grading.oracle.arenas import as_bytes
 from grading.oracle.contents import Content, Source, case_names, poked, quiet_seeds
 from grading.oracle.gates import Compared, Gate, compare, gate_for, read_gates
+from grading.oracle.replay import Call, parts_of, replayed
 from grading.oracle.secret import Secret
 from grading.problem import Problem, Shape
 from grading.runner.models import bind_shape
@@ -66,6 +67,7 @@ class Bench:
     source: Source = field(init=False)
     in_place: list[int] = field(init=False)
     gates: dict[str, Gate] = field(init=False)
+    ask: Call = field(init=False)
     models: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -78,6 +80,7 @@ class Bench:
         stress = {case.name: case.scale for case in self.problem.check.stress}
         self.source = Source(self.problem.key, self.reference, self.oracle, names, stress, _DRAWS, "0", self.device)
         self.in_place = sorted(names.index(name) for name in getattr(self.reference, "IN_PLACE", ()))
+        self.ask = replayed(parts_of(self.oracle, self.in_place), self.device)
 
     def add(self, path: Path, *, is_sharing: bool = False) -> Any:
         """Return the model of a solution's file, with the reference's weights.
@@ -105,6 +108,11 @@ class Bench:
         for kind, names in (case_names(self.source) | {"stress": list(self.source.stress)}).items():
             for name in names:
                 yield f"{kind} {name}", self.source.draw(kind, name, 0)
+
+    def wanted(self, content: Content) -> "list[Tensor]":
+        """Return the parts of the reference's answer, then the inputs that it changed in place."""
+        with poked(self.oracle, content.state):
+            return self.ask(content.inputs)
 
     def call(self, model: Any, content: Content) -> "list[Tensor]":
         """Return the parts of an answer, then the inputs that were changed in place.
@@ -172,7 +180,7 @@ class Bench:
         import torch
 
         self.models.clear()
-        del self.source, self.oracle
+        del self.source, self.oracle, self.ask
         torch._dynamo.reset()
         if self.device != "cpu":
             torch.cuda.empty_cache()

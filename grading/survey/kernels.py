@@ -119,7 +119,7 @@ def _check(bench: Bench, models: dict[str, Any], rows: dict[str, Row], work: Wor
     while (drawn := spent.on("contents", partial(next, left, None))) is not None:
         name, content = drawn
         count += 1
-        wanted = spent.on("reference", partial(bench.call, bench.oracle, content))
+        wanted = spent.on("reference", partial(bench.wanted, content))
         for key, model in models.items():
             row = rows[key]
             found = _attempt(row, work, partial(bench.judge, model, content, wanted))

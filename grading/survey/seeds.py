@@ -52,7 +52,7 @@ def measure_seeds(work: Work) -> Iterator[Drawn]:
         if number == work.first or number % WEIGHTS_EVERY == 0:
             bench.renew_weights(number // WEIGHTS_EVERY)
         content = bench.source.draw("nominal", "", number)
-        result = bench.judge(model, content, bench.call(bench.oracle, content))
+        result = bench.judge(model, content, bench.wanted(content))
         found = _count(found, number, result.ratio, result.bad)
         now = monotonic()
         if now - shown > _WRITE_EVERY_SECONDS:

@@ -141,7 +141,7 @@ def _make_models(bench: Bench, work: Work, tally: Tally) -> dict[str, Any]:
 def _compare_all(bench: Bench, models: dict[str, Any], what: tuple[str, Content], tally: Tally) -> None:
     """Compare all models on one content; the eager solution's bits tell which cheats do nothing here."""
     at, content = what
-    wanted = bench.call(bench.oracle, content)
+    wanted = bench.wanted(content)
     plain = bench.call(models[PLAIN], content) if PLAIN in models else wanted
     tally.contents += 1
     for name in [name for name in models if name not in tally.failed]:

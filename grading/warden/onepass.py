@@ -16,7 +16,7 @@ import msgspec
 
 from grading.card import name_inside
 from grading.evidence import Call, CodeLook, DeviceSample, PassEvidence, ShapeEvidence, Traffic
-from grading.verdict import is_plainly_wrong
+from grading.verdict import is_never_right, is_plainly_wrong
 from grading.warden.claims import as_lines, census_rows, record_call
 from grading.warden.cores import keep_to
 from grading.warden.gpustate import Sampler
@@ -236,11 +236,14 @@ class Pass:
             steps = list(plan_battery(fit(effort, self._cost(), cases), cases, rng))
             looked = rng.randrange(len(steps))
             for place, step in enumerate(steps):
+                if is_never_right(self.calls):
+                    break
                 self._take_step(talk, step, index)
                 if place == looked:
                     self._look()
-            census = self._take_census(talk, index)
-            traffic = self._count_traffic(talk, index)
+            else:
+                census = self._take_census(talk, index)
+                traffic = self._count_traffic(talk, index)
         finally:
             noops = self._noops[index]
             self.shapes.append(

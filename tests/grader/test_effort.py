@@ -72,7 +72,7 @@ def test_many_shapes_share_the_time_of_a_pass() -> None:
 def test_after_a_plainly_wrong_shape_the_others_are_asked_little(host: OracleHost) -> None:
     # An H200 spent 80 of 102 seconds on the times of a wrong answer's other shapes.
     shapes = [*ONE, {"M": 16, "N": 32, "K": 64}]
-    source = MODEL.replace("{seconds}", "0").replace("return (", "return 0 * (")
+    source = MODEL.replace("{seconds}", "0").replace("return (", "return (self.calls == 1) * (")
     first, second = grade_source("M", source, host, effort=EFFORT, shapes=shapes).evidence.passes[0].shapes
     assert counts(first)["timed"] > 60 and len(second.calls) < len(first.calls) / 3
     assert {"timed", "unheld", "recalled"}.isdisjoint(call.group for call in second.calls)
@@ -80,8 +80,29 @@ def test_after_a_plainly_wrong_shape_the_others_are_asked_little(host: OracleHos
     assert summarise(second) is None
 
 
+def test_a_shape_that_is_never_right_is_given_up(host: OracleHost) -> None:
+    # An H200 spent 309 of 325 seconds on the calls of a wrong rollout's only shape.
+    shapes = [*ONE, {"M": 16, "N": 32, "K": 64}]
+    source = MODEL.replace("{seconds}", "0").replace("return (", "return 2 * (")
+    done = grade_source("M", source, host, effort=EFFORT, shapes=shapes)
+    assert [len(shape.calls) for taken in done.evidence.passes for shape in taken.shapes] == [12, 12]
+    assert done.verdict.word == "incorrect"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["(self.calls == 1) * (", "(self.calls == 12) * ("],
+    ids=["right at first, as whoever remembers", "right once"],
+)
+def test_whoever_is_right_once_gets_all_calls(host: OracleHost, answer: str) -> None:
+    source = MODEL.replace("{seconds}", "0").replace("return (", f"return {answer}")
+    done = grade_source("M", source, host, effort=EFFORT, shapes=ONE)
+    assert len(done.evidence.passes[0].shapes[0].calls) > 100
+    assert done.verdict.word == "incorrect"
+
+
 def test_calls_without_a_hold_are_compared_like_all_others(host: OracleHost) -> None:
-    source = MODEL.replace("{seconds}", "0").replace("return (", "return 0 * (")
+    source = MODEL.replace("{seconds}", "0").replace("return (", "return (self.calls == 1) * (")
     done = grade_source("M", source, host, effort=EFFORT, shapes=ONE)
     wrong = {call.group for call in done.evidence.passes[0].shapes[0].calls if call.bad}
     assert done.verdict.word == "incorrect" and {"unheld", "timed", "warmup"} <= wrong
