@@ -12,7 +12,7 @@ GRADER_VERSION = "2"
 # Heads the method version of an archive whose times a grade took; the rule ``timing.other_method`` knows it by that.
 GRADER_METHOD = "grader-"
 # What is written over what still lies in the L2 never reaches the memory, so that a flush moves less than it writes.
-_FLUSH_SHARES = 0.4, 2.0
+_FLUSH_SHARES = (0.7, 1.3)
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +52,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """The GPU's counters over some calls: mean shares of the window, in percent, of the memory's peak rate, of the
-    tensor cores' time, of the multiprocessors that were busy.
+    """The GPU's counters while some calls ran: mean shares, in percent, of the memory's peak rate, of the tensor cores'
+    time, of the multiprocessors that were busy, between two samples in the midst of them (over all of them in evidence
+    before 2026-12-01, 15:00, where a sample's age blurs the shares).
+
+    seconds  from the first call to the last
     """
 
     calls: int

@@ -1,8 +1,9 @@
 """What a call moves between the GPU and its memory, seen from outside: NVML's counters over many calls in a row.
 
-GPM (GPU performance monitoring, Hopper and later) counts the whole device, so the oracle is idle meanwhile: one window
-holds flushes of the L2 alone, the next one flushes and calls. The candidate's process makes the calls and takes no part
-in the counting. No reading can fail a grade: what the driver or its binding refuses is recorded as its reason, in
+GPM (GPU performance monitoring, Hopper and later) counts the whole device, so the oracle is idle meanwhile: one run
+holds flushes of the L2 alone, the next one flushes and calls. A sample of the counters may be older than the moment it
+is asked for, so both are taken in the midst of a run. The candidate's process makes the calls and takes no part in the
+counting. No reading can fail a grade: what the driver or its binding refuses is recorded as its reason, in
 words, and so is a number that is none. A worker that dies or hangs in these calls ends its pass, as in any other.
 """
 
@@ -10,17 +11,18 @@ import contextlib
 import ctypes
 import math
 from collections.abc import Callable, Iterable
-from time import monotonic
+from threading import Thread
+from time import monotonic, sleep
 from typing import Any
 
 from grading.card import index_of, open_driver
 from grading.evidence import Traffic, Window
 
-_WINDOW_S = 0.3
-_LEAST_WINDOW_S = 0.1
+# A run begins, is sampled after the first time, sampled again after the second, and goes on for a while.
+_LAG_S, _BETWEEN_S, _RUN_S = 0.25, 0.3, 0.65
 _LONGEST_CALL_S = 0.25
-_MOST_CALLS = 20_000
-_MOST_SHAPES = 6
+_MOST_CALLS = 40_000
+_MOST_SHAPES = 4
 # Tries grow until they take so long; then the host's part of a call is known, which no earlier clock holds.
 _TRIED_S = 0.03
 _BINDING_ERRORS: tuple[type[Exception], ...] = (
@@ -73,15 +75,35 @@ class Meter:
         return False
 
     def count(self, work: Callable[[], object], calls: int) -> Window:
-        """Return the mean utilisation in percent while ``work`` runs. Raises what ``work`` and the driver raise."""
-        library, handle = self._library, self._handle
+        """Return the mean utilisation in percent in the midst of ``work``.
+
+        Raises what ``work`` and the driver raise, and LookupError where ``work`` was over too early.
+        """
+        library, handle, taken, errors = self._library, self._handle, list[float](), list[Exception]()
         samples = [library.nvmlGpmSampleAlloc() for _ in range(2)]
+
+        def look() -> None:
+            try:
+                for sample, pause in zip(samples, (_LAG_S, _BETWEEN_S), strict=True):
+                    sleep(pause)
+                    library.nvmlGpmSampleGet(handle, sample)
+                    taken.append(monotonic())
+            except self.errors as error:
+                errors.append(error)
+
         try:
-            library.nvmlGpmSampleGet(handle, samples[0])
+            looking = Thread(target=look)
             began = monotonic()
-            work()
-            seconds = monotonic() - began
-            library.nvmlGpmSampleGet(handle, samples[1])
+            looking.start()
+            try:
+                work()
+                ended = monotonic()
+            finally:
+                looking.join()
+            for error in errors:
+                raise error
+            if taken[-1] > ended:
+                raise LookupError(f"{calls} calls were over in {ended - began:.3f} s, too short to count")
             wanted = (
                 library.NVML_GPM_METRIC_DRAM_BW_UTIL,
                 library.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
@@ -91,7 +113,7 @@ class Meter:
         finally:
             for sample in samples:
                 library.nvmlGpmSampleFree(sample)
-        return Window(calls=calls, seconds=round(seconds, 6), dram_util=dram, tensor_util=tensor, sm_util=sm)
+        return Window(calls=calls, seconds=round(ended - began, 6), dram_util=dram, tensor_util=tensor, sm_util=sm)
 
     def _metrics(self, samples: list[Any], wanted: Iterable[int]) -> list[float]:
         library, asked = self._library, self._library.c_nvmlGpmMetricsGet_t()
@@ -109,7 +131,7 @@ class Meter:
 
 
 def is_counted(index: int, shapes: int) -> bool:
-    """Tell whether a shape is one of those that are counted: six at most, evenly spread."""
+    """Tell whether a shape is one of those that are counted: four at most, evenly spread."""
     return index % -(-shapes // _MOST_SHAPES) == 0
 
 
@@ -142,23 +164,20 @@ def measure_traffic(
 
 
 def _how_many(repeat: Callable[[int], object]) -> int:
-    """Return how many calls fill a window, by tries of one call, of four, and so on."""
+    """Return how many calls fill a run, by tries of one call, of four, and so on."""
     count, took_s = 1, 0.0
     while took_s < _TRIED_S and count < _MOST_CALLS:
         count = count * 4 if took_s else count
         began = monotonic()
         repeat(count)
         took_s = max(monotonic() - began, 1e-9)
-    return min(max(round(count * _WINDOW_S / took_s), 2), _MOST_CALLS)
+    return min(max(round(count * _RUN_S / took_s), 2), _MOST_CALLS)
 
 
 def _window(meter: Meter, repeat: Callable[[int], object]) -> Window:
     """Count calls that together take long enough."""
     calls = _how_many(repeat)
-    window = meter.count(lambda: repeat(calls), calls)
-    if window.seconds < _LEAST_WINDOW_S:
-        raise LookupError(f"{calls} calls were over in {window.seconds} s, too short to count")
-    return window
+    return meter.count(lambda: repeat(calls), calls)
 
 
 def reason_of(error: Exception) -> str:

@@ -28,16 +28,29 @@ PEAK = MHZ * 1e6 * 2 * BITS / 8
 
 
 class Driver:
-    """NVML's own forms over a device that counts bytes; ``moved`` is what its memory has seen."""
+    """NVML's own forms over a device that counts bytes; its samples may be ``lag_s`` old."""
 
     NVMLError, NVML_SUCCESS, NVML_CLOCK_MEM = pynvml.NVMLError, 0, 2
     NVML_GPM_METRIC_DRAM_BW_UTIL, NVML_GPM_METRIC_ANY_TENSOR_UTIL, NVML_GPM_METRIC_SM_UTIL = 10, 5, 2
     NVML_GPM_METRICS_GET_VERSION = 1
     c_nvmlGpmMetricsGet_t = pynvml.c_nvmlGpmMetricsGet_t
 
-    def __init__(self, refuses: str = "", metric_status: int = 0, bits: int = BITS, scale: float = 1.0) -> None:
-        self.refuses, self.metric_status, self.bits, self.scale = refuses, metric_status, bits, scale
-        self.moved, self.samples, self.made, self.freed = 0.0, {}, 0, 0
+    def __init__(
+        self, refuses: str = "", metric_status: int = 0, bits: int = BITS, scale: float = 1.0, lag_s: float = 0.0
+    ) -> None:
+        self.refuses, self.metric_status, self.bits, self.scale, self.lag_s = refuses, metric_status, bits, scale, lag_s
+        self.runs: list[tuple[float, float, float]] = []
+        self.samples, self.made, self.freed = {}, 0, 0
+
+    def run(self, moved: float, seconds: float) -> None:
+        """Move so many bytes in so many seconds."""
+        began = monotonic()
+        self.runs.append((began, began + max(seconds, 1e-9), moved))
+        sleep(seconds)
+
+    def moved(self, now: float) -> float:
+        """Return what the memory has seen by then."""
+        return sum(moved * min(max((now - a) / (b - a), 0.0), 1.0) for a, b, moved in self.runs)
 
     def refuse(self, name: str) -> None:
         if name == self.refuses:
@@ -69,7 +82,8 @@ class Driver:
 
     def nvmlGpmSampleGet(self, handle, sample):
         self.refuse("sample")
-        self.samples[cast(sample, c_void_p).value] = (monotonic(), self.moved)
+        now = monotonic() - self.lag_s
+        self.samples[cast(sample, c_void_p).value] = (now, self.moved(now))
         return sample
 
     def nvmlGpmSampleFree(self, sample):
@@ -94,8 +108,8 @@ def counted(monkeypatch, driver: Driver, *, host_s: float = 0.0, is_instant: boo
 
     def repeat(count: int, is_noop: bool) -> None:
         order.append(is_noop)
-        driver.moved += count * (FLUSH + (0 if is_noop else CALL))
-        sleep(0 if is_instant else count * (FLUSH_S + (0 if is_noop else CALL_S + host_s)))
+        seconds = 0 if is_instant else count * (FLUSH_S + (0 if is_noop else CALL_S + host_s))
+        driver.run(count * (FLUSH + (0 if is_noop else CALL)), seconds)
 
     given = {"call_s": CALL_S, "flush_bytes": FLUSH_BYTES, "least_bytes": 200e6} | changes
     found = measure_traffic(Meter("cuda:1"), repeat, **given)
@@ -113,9 +127,16 @@ def test_a_call_moves_what_its_window_holds_beyond_the_flushes(monkeypatch):
     assert found.flush_share == pytest.approx(FLUSH / FLUSH_BYTES, rel=0.02)
 
 
+def test_samples_that_are_older_than_they_seem_do_not_blur_the_count(monkeypatch):
+    # On an H200 they were up to 0.2 s old: the same flushes counted as 0.61 to 1.0 of what they write.
+    found = counted(monkeypatch, Driver(lag_s=0.2))
+    assert found.flush_share == pytest.approx(FLUSH / FLUSH_BYTES, rel=0.02)
+    assert found.dram_bytes == pytest.approx(CALL, rel=0.02)
+
+
 def test_a_window_is_as_long_as_it_should_whatever_the_host_adds_to_a_call(monkeypatch):
     found = counted(monkeypatch, Driver(), host_s=0.02)
-    assert 0.2 < found.noop.seconds < 0.6 and 0.2 < found.model.seconds < 0.6
+    assert 0.55 < found.noop.seconds < 1.0 and 0.55 < found.model.seconds < 1.0
     assert found.dram_bytes == pytest.approx(CALL, rel=0.02)
 
 
@@ -176,9 +197,10 @@ def test_what_the_calls_themselves_raise_is_not_swallowed(monkeypatch):
         measure_traffic(Meter("cuda:0"), die, 1e-4, 2**27, None)
 
 
-def test_six_shapes_at_most_are_counted():
-    assert [index for index in range(5) if is_counted(index, 5)] == [0, 1, 2, 3, 4]
-    assert [index for index in range(18) if is_counted(index, 18)] == [0, 3, 6, 9, 12, 15]
+def test_four_shapes_at_most_are_counted():
+    assert [index for index in range(4) if is_counted(index, 4)] == [0, 1, 2, 3]
+    assert [index for index in range(5) if is_counted(index, 5)] == [0, 2, 4]
+    assert [index for index in range(18) if is_counted(index, 18)] == [0, 5, 10, 15]
 
 
 def test_a_call_that_moves_less_than_it_must_is_noted():
@@ -187,16 +209,16 @@ def test_a_call_that_moves_less_than_it_must_is_noted():
 
     def verdict_of(share: float, least: float | None) -> list[str]:
         seen = Traffic(
-            noop=window(10.0), model=window(share), peak_bytes_per_s=4e12, flush_bytes=FLUSH_BYTES, least_bytes=least
+            noop=window(6.0), model=window(share), peak_bytes_per_s=4e12, flush_bytes=FLUSH_BYTES, least_bytes=least
         )
         shape = msgspec.structs.replace(make_shape(), traffic=seen)
         verdict = judge(make_evidence(make_pass(1, shape)))
         return [verdict.word, *(rule.rule for rule in verdict.fired)]
 
     # Half a percent of the window's 2 TB is 10 MB a call; 4 % are 80 MB.
-    assert verdict_of(10.5, 100e6) == ["verified_note", "P17.traffic"]
-    assert verdict_of(14.0, 100e6) == verdict_of(10.5, 12e6) == verdict_of(10.5, None) == ["verified"]
-    assert verdict_of(9.0, 100e6) == ["verified_note", "P17.traffic"]
+    assert verdict_of(6.5, 100e6) == ["verified_note", "P17.traffic"]
+    assert verdict_of(10.0, 100e6) == verdict_of(6.5, 12e6) == verdict_of(6.5, None) == ["verified"]
+    assert verdict_of(5.0, 100e6) == ["verified_note", "P17.traffic"]
 
 
 def test_the_table_says_what_a_call_moves_or_why_that_is_not_known():
