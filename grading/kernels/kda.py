@@ -1,23 +1,24 @@
-"""Kimi delta attention, forward, for hard/02_kda_cutlass: a variant that cuts a head into segments. Not timed yet.
+"""Kimi delta attention, forward, for hard/02_kda_cutlass.
 
 Formula.   S' = diag(exp g_t) S; u = beta_t (v_t - S'^T k_t); S = S' + k_t u^T; o_t = K^(-1/2) S^T q_t, from S = 0.
 Bytes.     1538 per token and head: 25, 50, 50, 13 MB. The kernels add 72.5 KB of scratch per chunk and head (37 MB at
            most) and 64 KB per segment (4 MB).
-Floors.    As `kda.py`; the chain of dependent steps is that of a segment, twice, and one step for each segment.
+Floors.    By bytes 5.2, 10.5, 10.5, 2.6 us on an H200; by operations (6 K V per token and head) 1.6, 3.3, 3.3, 0.8
+           us. The chain of dependent steps is that of a segment, twice, and one step for each segment.
 Method.    Chunks of 64, three kernels. `prepare`, chunks in parallel: running sums of g from the middle of the chunk,
            scores, T = (I + A)^-1 (16 x 16 blocks in fp32, then joined in tf32), w = T beta exp(G) k, u = T beta v.
            `follow`, segments in parallel, chunk after chunk: v' = u - w S and S = exp(G_end) S + k'^T v' on wgmma, the
            state in registers. What a segment does to the state before it is a matrix and an addend; the first run of
            `follow` makes both, from the unit matrix and from zero. The second run goes through those of the segments
-           before its own, and then reads out on the way: o = q exp(G) S + (q k^T) v'.
+           before its own, and then reads out on the way: o = q exp(G) S + (q k^T) v'. Each kernel is launched before
+           the one before it ends, and waits for it.
 Range.     Factored decays are used while they span at most 2^60 within half a chunk; beyond that the chunk's scores
-           are summed pair by pair, slower. A segment's matrix is rounded to bf16, as the state is in every step: on a
-           processor (PyTorch, segments of 4, 8 and 16 of 64 chunks) nominal and long-memory errors stay those of one
-           chain, 4.3e-3 and 1.5e-2.
+           are summed pair by pair, slower. Growth (g > 0) was checked up to 0.1 a token. A segment's matrix is rounded
+           to bf16, as the state is in every step: nominal and long-memory errors stay those of one chain.
 Limits.    The Hopper path needs K = V = 128 and T divisible by 64; all else runs a token-by-token Triton kernel.
            Calls of one Model must not run concurrently: they share scratch. Every call recomputes everything.
-State.     Compiled for sm_90a (no spill, two waits that ptxas adds where segments are passed), and run thread by thread
-           on a processor: `tests/simulated`. Predicted: 36, 54, 57, 29 us a call where `kda.py` takes 45, 83, 104, 48.
+Tried.     One chain a head with states kept for a third kernel: 43, 81, 100, 45 us (`do_bench`, one process) where this
+           takes 39, 66, 67, 33. Aim 0.07 of the peak missed, and no floor forbids it.
 
 Notes and all numbers: docs/kernels/kda.md.
 """
@@ -761,14 +762,16 @@ __global__ void __launch_bounds__(384, 1) follow(Args a) {
 }
 
 // Segments of a head: the more, the shorter the chains, but each later one first follows those before it. One block a
-// multiprocessor makes the summaries. The weights are estimates, in tenths of a microsecond: a chunk summed up, a chunk
-// read out, a segment passed.
+// multiprocessor makes the summaries, and where they fit two share what a segment reads out. The weights, in tenths of a
+// microsecond, rank the lengths as they were measured on an H200: a chunk summed up and read out, a segment passed.
+bool is_shared(int rows, int segments, int processors) { return 2 * rows * segments <= processors; }
 int best_length(int rows, int chunks, int processors) {
-    int best = chunks, least = 11 * chunks;
-    for (int length = 1; length < chunks; length++) {
+    int best = chunks, least = 1 << 30;
+    for (int length = 1; length <= chunks; length++) {
         int segments = (chunks + length - 1) / length;
-        if (rows * (2 * segments - 3) > processors) continue;
-        int cost = 18 * length + 6 * (segments - 2) + 20;
+        if (segments > 1 && rows * (2 * segments - 3) > processors) continue;
+        int summed = segments > 1 ? 18 * length + 6 * (segments - 2) : 11 * length;
+        int cost = summed + (is_shared(rows, segments, processors) ? 0 : 50);
         if (cost < least) least = cost, best = length;
     }
     return best;
@@ -803,7 +806,7 @@ int attend(
     size_t tasks = (size_t)a.rows * a.chunks;
     a.length = best_length(a.rows, a.chunks, processors);
     a.segments = (a.chunks + a.length - 1) / a.length;
-    a.parts = 2 * a.rows * a.segments <= processors / 2 ? 2 : 1;
+    a.parts = is_shared(a.rows, a.segments, processors) ? 2 : 1;
     a.chunk = scratch;
     a.segment = scratch + tasks * CHUNK;
     constexpr int first = 2 * sizeof(Shared), second = STAGES * STAGE + 1024;
@@ -898,7 +901,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("bind", &bind); }
 def extension():
     """Compile the Hopper kernels."""
     return load_inline(
-        "proofline_kda_segments",
+        "proofline_kda",
         CPP,
         CUDA,
         extra_cflags=["-O2"],

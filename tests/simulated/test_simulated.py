@@ -22,7 +22,6 @@ extern "C" int run(const void** in, void* out, uint8_t* scratch, int batch, int 
                   0.08838834764831845f, nullptr);
 }
 extern "C" size_t scratch(int rows, int chunks, int processors) { return scratch_bytes(rows, chunks, processors); }"""
-KDA_IN_A_ROW = KDA.replace("scratch_bytes(rows, chunks, processors)", "scratch_bytes(rows, chunks)")
 TOPK = """
 extern "C" int run(const float* x, float* v, long long* i, int rows, int n, int k, int threads, int span) {
     return select_rows(x, v, i, rows, n, k, threads, span, nullptr);
@@ -78,14 +77,11 @@ def error_of(answer: torch.Tensor, expected: torch.Tensor) -> float:
     return float((answer.float() - expected).norm() / expected.norm())
 
 
-# Multiprocessors decide how nine chunks of a head are cut: into one segment, into three, into as many as are worth it
-# with two blocks for each. The graded kernel does not cut.
-@pytest.mark.parametrize(
-    ("name", "entry", "processors"),
-    [("kda.py", KDA_IN_A_ROW, 12), *(("variants/kda_segments.py", KDA, count) for count in (1, 12, 132))],
-)
-def test_delta_attention(compiled: Compiled, name: str, entry: str, processors: int) -> None:
-    attend = attending(compiled(name, entry))
+# Multiprocessors decide how nine chunks of a head are cut: into one segment, into two, into two with two blocks for
+# each to read out, into five with two.
+@pytest.mark.parametrize("processors", [1, 5, 12, 132])
+def test_delta_attention(compiled: Compiled, processors: int) -> None:
+    attend = attending(compiled("kda.py", KDA))
     for case, (inputs, expected) in kda_cases(576, 3).items():
         limit = 0.01 if case in ("nominal", "steep", "growing", "lasting") else 0.025
         assert error_of(attend(inputs, processors), expected) < limit, case
@@ -103,7 +99,7 @@ def test_delta_attention(compiled: Compiled, name: str, entry: str, processors: 
     ],
 )
 def test_the_simulator_sees_a_wait_that_is_missing_and_a_wrong_layout(tmp_path: Path, text: str, instead: str) -> None:
-    source = (KERNELS / "variants" / "kda_segments.py").read_text()
+    source = (KERNELS / "kda.py").read_text()
     assert text in source
     broken = tmp_path / "broken.py"
     broken.write_text(source.replace(text, instead))
