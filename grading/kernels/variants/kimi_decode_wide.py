@@ -1,9 +1,10 @@
-"""One decode step of four Kimi-Linear layers (mega/02_kimi_linear_decode) in which no load waits its turn. Not timed yet.
+"""One decode step of four Kimi-Linear layers (mega/02_kimi_linear_decode), more of it under way at once. Not timed yet.
 
 Formula, bytes, floors, limits and fallback: as `kimi_decode.py`.
-Method.    As there, but for three chains that its source shows. The slices of latent attention are merged sixteen at a time
-           and their peaks all at once, where 2 x 132 loads took turns. Experts are ranked by counting, once a phase, where
-           each item found eight maxima one after the other. Partial vectors are loaded together.
+Method.    As there, with wider turns: a product takes two groups of 128 inputs at a time and asks for five such turns ahead, in
+           tiles of 64 and 128 columns, so that 40 to 80 KB are under way on a multiprocessor where 6 to 12 were. The
+           slices of latent attention are merged sixteen at a time and their peaks all at once. Experts are ranked by counting,
+           once a phase. Partial vectors are loaded together.
 
 Notes: docs/kernels/kimi_decode.md.
 """
@@ -17,6 +18,7 @@ LAYERS, HEAD, GROUP = 4, 128, 128
 SLOTS = 40
 PHASES, INTERPRETED_PROGRAMS = 27, 3
 BIAS = tl.constexpr(8388608.0)
+OUT_PARTS = tl.constexpr(3)
 
 
 @triton.jit
@@ -49,24 +51,31 @@ def level(bits):
 
 @triton.jit
 def multiply(table, slot, expert, x, first, N, groups, start, stop, COLUMNS: tl.constexpr):
-    """Return COLUMNS sums of x (fp32 in memory) times a 4-bit weight (K, N), over the groups start .. stop."""
+    """Return COLUMNS sums of x (fp32 in memory) times a 4-bit weight (K, N), over the groups start .. stop.
+
+    Two groups a turn and five turns ahead: what is under way is what decides the rate, and a turn costs as much as it takes.
+    """
     before = (tl.full((), 0, dtype=tl.int64) + expert) * groups * N
     packed = bytes_at(table, slot) + before * 64
     scales = halves_at(table, slot + 1) + before
     zeros = halves_at(table, slot + 2) + before
     column = first + tl.arange(0, COLUMNS)
-    row = tl.arange(0, 64)
-    total = tl.zeros((64, COLUMNS), dtype=tl.float32)
-    for group in tl.range(start, stop, num_stages=4):
-        bits = tl.load(packed + (group * 64 + row)[:, None] * N + column[None, :]).to(tl.int32)
-        scale = tl.load(scales + group * N + column).to(tl.float32)
-        zero = tl.load(zeros + group * N + column).to(tl.float32) + BIAS
-        even = tl.load(x + group * 128 + 2 * row)
-        odd = tl.load(x + group * 128 + 2 * row + 1)
-        low = level(bits & 15) - zero[None, :]
-        high = level(bits >> 4) - zero[None, :]
-        total += (even[:, None] * low + odd[:, None] * high) * scale[None, :]
-    return tl.sum(total, axis=0)
+    total = tl.zeros((2, 64, COLUMNS), dtype=tl.float32)
+    for turn_start in tl.range(start, stop, 2, num_stages=6):
+        group = turn_start + tl.arange(0, 2)
+        inside = group < stop
+        row = group[:, None] * 64 + tl.arange(0, 64)[None, :]
+        at = group[:, None] * N + column[None, :]
+        bits = tl.load(packed + row[:, :, None] * N + column[None, None, :], mask=inside[:, None, None], other=0)
+        scale = tl.load(scales + at, mask=inside[:, None], other=0.0).to(tl.float32)
+        zero = tl.load(zeros + at, mask=inside[:, None], other=0.0).to(tl.float32) + BIAS
+        even = tl.load(x + 2 * row, mask=inside[:, None], other=0.0)
+        odd = tl.load(x + 2 * row + 1, mask=inside[:, None], other=0.0)
+        bits = bits.to(tl.int32)
+        low = level(bits & 15) - zero[:, None, :]
+        high = level(bits >> 4) - zero[:, None, :]
+        total += (even[:, :, None] * low + odd[:, :, None] * high) * scale[:, None, :]
+    return tl.sum(tl.sum(total, axis=0), axis=0)
 
 
 @triton.jit
@@ -123,12 +132,12 @@ def project(table, slot, own, to, item, tiles, N, groups, COLUMNS: tl.constexpr)
 
 @triton.jit
 def project_linear(table, layer, own, s, raw_at, beta_at, C, HEADS: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr):
-    tiles = C // 64
+    tiles = C // 128
     at = tl.arange(0, WIDE)
     for item in range(tl.program_id(0), 4 * tiles + HEADS, tl.num_programs(0)):
         if item < 4 * tiles:
             matrix = item // tiles
-            project(table, layer * 40 + 23 + 3 * matrix, own, s + raw_at + matrix * C, item, tiles, C, D // 128, 64)
+            project(table, layer * 40 + 23 + 3 * matrix, own, s + raw_at + matrix * C, item, tiles, C, D // 128, 128)
         else:
             head = item - 4 * tiles
             weight = tl.load(halves_at(table, layer * 40 + 22) + head * D + at, mask=at < D, other=0.0).to(tl.float32)
@@ -176,21 +185,21 @@ def update_memory(
 
 @triton.jit
 def project_out(table, layer, s, o_at, apart_at, groups, D: tl.constexpr):
-    """The product with o_proj, split along its inputs into four partial vectors."""
+    """The product with o_proj, split along its inputs into OUT_PARTS partial vectors."""
     tiles = D // 64
-    for item in range(tl.program_id(0), tiles * 4, tl.num_programs(0)):
+    for item in range(tl.program_id(0), tiles * OUT_PARTS, tl.num_programs(0)):
         part = item // tiles
         first = item % tiles * 64
-        share = (groups + 3) // 4
+        share = (groups + OUT_PARTS - 1) // OUT_PARTS
         stop = tl.minimum((part + 1) * share, groups)
         y = multiply(table, layer * 40 + 35, 0, s + o_at, first, D, groups, part * share, stop, 64)
         tl.store(s + apart_at + part * D + first + tl.arange(0, 64), y)
 
 
 @triton.jit
-def up_tile(table, slot, expert, own, first, groups, INNER: tl.constexpr):
-    gate = multiply(table, slot, expert, own, first, INNER, groups, 0, groups, 32)
-    up = multiply(table, slot + 3, expert, own, first, INNER, groups, 0, groups, 32)
+def up_tile(table, slot, expert, own, first, groups, INNER: tl.constexpr, COLUMNS: tl.constexpr):
+    gate = multiply(table, slot, expert, own, first, INNER, groups, 0, groups, COLUMNS)
+    up = multiply(table, slot + 3, expert, own, first, INNER, groups, 0, groups, COLUMNS)
     return gate * sigmoid(gate) * up
 
 
@@ -212,14 +221,14 @@ def route(
 ):
     """Add attention to the stream; router logits, and the shared expert's hidden values behind the routed ones."""
     at = tl.arange(0, WIDE)
-    x = stream(s + x_at, s + apart_at, at, 4, D)
+    x = stream(s + x_at, s + apart_at, at, OUT_PARTS, D)
     if tl.program_id(0) == 0:
         tl.store(s + x2_at + at, x, mask=at < D)
     normalise(x, halves_at(table, layer * 40 + 1), own, at, D)
     tiles = INNER // 32
     for item in range(tl.program_id(0), tiles + EXPERTS, tl.num_programs(0)):
         if item < tiles:
-            y = up_tile(table, layer * 40 + 12, 0, own, item * 32, D // 128, INNER)
+            y = up_tile(table, layer * 40 + 12, 0, own, item * 32, D // 128, INNER, 32)
             tl.store(s + act_at + item * 32 + tl.arange(0, 32), y)
         else:
             expert = item - tiles
@@ -261,14 +270,14 @@ def expand(
     ACTIVE: tl.constexpr,
     INNER: tl.constexpr,
 ):
-    tiles = INNER // 32
+    tiles = INNER // 64
     rank, _ = rank_experts(s + logit_at, EXPERTS, ACTIVE)
     for item in range(tl.program_id(0), tiles * ACTIVE, tl.num_programs(0)):
         place = item // tiles
         expert = at_rank(rank, place, EXPERTS)
-        first = item % tiles * 32
-        y = up_tile(table, layer * 40 + 3, expert, own, first, D // 128, INNER)
-        tl.store(s + act_at + (place + 1) * INNER + first + tl.arange(0, 32), y)
+        first = item % tiles * 64
+        y = up_tile(table, layer * 40 + 3, expert, own, first, D // 128, INNER, 64)
+        tl.store(s + act_at + (place + 1) * INNER + first + tl.arange(0, 64), y)
 
 
 @triton.jit
@@ -299,13 +308,16 @@ def contract(
 
 
 @triton.jit
-def project_latent(table, own, s, raw_at, N_Q, N_KV, D: tl.constexpr, LAYER: tl.constexpr):
-    q_tiles = (N_Q + 15) // 16
-    for item in range(tl.program_id(0), q_tiles + N_KV // 16, tl.num_programs(0)):
+def project_latent(table, own, s, raw_at, N_Q: tl.constexpr, N_KV: tl.constexpr, D: tl.constexpr, LAYER: tl.constexpr):
+    COLUMNS: tl.constexpr = 64 if N_Q % 64 == 0 and N_KV % 64 == 0 else 16
+    q_tiles = N_Q // COLUMNS
+    kv_tiles = N_KV // COLUMNS
+    for item in range(tl.program_id(0), q_tiles + kv_tiles, tl.num_programs(0)):
         if item < q_tiles:
-            project(table, LAYER * 40 + 23, own, s + raw_at, item, q_tiles, N_Q, D // 128, 16)
+            project(table, LAYER * 40 + 23, own, s + raw_at, item, q_tiles, N_Q, D // 128, COLUMNS)
         else:
-            project(table, LAYER * 40 + 26, own, s + raw_at + N_Q, item - q_tiles, N_KV // 16, N_KV, D // 128, 16)
+            place = item - q_tiles
+            project(table, LAYER * 40 + 26, own, s + raw_at + N_Q, place, kv_tiles, N_KV, D // 128, COLUMNS)
 
 
 @triton.jit
@@ -514,7 +526,7 @@ def step_kernel(
     act_at: tl.constexpr = beta_at + 64
     parts_at: tl.constexpr = act_at + (ACTIVE + 1) * INNER
     apart_at: tl.constexpr = parts_at + (ACTIVE + 1) * D
-    raw_at: tl.constexpr = apart_at + 4 * D
+    raw_at: tl.constexpr = apart_at + OUT_PARTS * D
     o_at: tl.constexpr = raw_at + MOST
     qabs_at: tl.constexpr = o_at + MOST
     qrope_at: tl.constexpr = qabs_at + HEADS * RANK
@@ -712,7 +724,14 @@ class Model(nn.Module):
             self.programs = min(torch.cuda.get_device_properties(device).multi_processor_count, 256)
         n = self.sizes
         most = n["HEADS"] * (896 + n["NOPE"] + n["ROPE"] + n["VALUE"]) + n["RANK"] + n["ROPE"]
-        fixed = 2 * n["WIDE"] + n["EXPERTS"] + 64 + (n["ACTIVE"] + 1) * (n["INNER"] + n["D"]) + 4 * n["D"] + 2 * most
+        fixed = (
+            2 * n["WIDE"]
+            + n["EXPERTS"]
+            + 64
+            + (n["ACTIVE"] + 1) * (n["INNER"] + n["D"])
+            + OUT_PARTS.value * n["D"]
+            + 2 * most
+        )
         fixed += (n["HEADS"] + 1) * (n["RANK"] + n["ROPE"])
         each = n["WIDE"] + n["RANK"] + n["HEADS"] * (2 + n["RANK"])
         self.scratch = torch.zeros(fixed + self.programs * each + 64, dtype=torch.float32, device=device)
