@@ -13,6 +13,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 
+from grading.words import counted
 from leaderboard import publishing, selection
 from leaderboard.models import (
     Assessment,
@@ -108,7 +109,7 @@ class RunAdmin(ReadOnlyAdmin):
         except publishing.PublishingError as error:
             self.message_user(request, str(error), messages.ERROR)
             return
-        self.message_user(request, f"{waiver.code} waived on {waiver.runs.count()} runs")
+        self.message_user(request, f"{waiver.code} waived on {counted(waiver.runs.count(), 'run')}")
 
     def _decide(self, request: HttpRequest, runs: QuerySet[Run], decide: Callable[[Run, publishing.Act], Any]) -> None:
         try:

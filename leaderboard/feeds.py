@@ -14,6 +14,7 @@ from django.http import Http404, HttpRequest
 from django.utils.feedgenerator import Atom1Feed
 
 from grading.problem import load_decks
+from grading.words import counted
 from leaderboard.boards.changes import ChangeEvent, list_changes
 from leaderboard.boards.releases import count_changes, list_releases
 from leaderboard.context import NAME
@@ -120,7 +121,8 @@ class ReleaseFeed(EntryFeed):
             yield Entry(
                 name=f"release:{release.number}",
                 title=f"Release {release.number}",
-                text=f"{release.note}\n\n{counts.added} cells added, {counts.changed} changed, {counts.removed} gone.",
+                text=f"{release.note}\n\n{counted(counts.added, 'cell')} added, "
+                f"{counts.changed} changed, {counts.removed} gone.",
                 link=f"/releases/{release.number}/",
                 at=release.created_at,
             )

@@ -19,6 +19,7 @@ from django.db import connection, transaction
 from grading import archive, record
 from grading.auditfile import Audit as AuditRecord
 from grading.record import Record
+from grading.words import counted
 from leaderboard import catalogue
 from leaderboard.models import Audit, Blob, Problem, Rejection, Revision, Run
 
@@ -40,8 +41,9 @@ class Report:
     def summary(self) -> str:
         """Return the one line that the command prints."""
         return (
-            f"{self.runs_new} runs new, {self.runs_held} already held; {self.audits_new} audits new, "
-            f"{self.audits_held} already held; {len(self.rejected)} rejected, {len(self.conflicts)} conflicts"
+            f"{counted(self.runs_new, 'run')} new, {self.runs_held} already held; "
+            f"{counted(self.audits_new, 'audit')} new, {self.audits_held} already held; "
+            f"{len(self.rejected)} rejected, {len(self.conflicts)} conflicts"
         )
 
 

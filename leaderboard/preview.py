@@ -12,6 +12,7 @@ from typing import Any
 from django.db import transaction
 
 from grading.proposal import Proposal, in_force
+from grading.words import counted
 from leaderboard import crossrun, recompute, selection
 from leaderboard.models import Assessment, Finding, ReleasedCell
 
@@ -47,8 +48,9 @@ class Preview:
     def summary(self) -> str:
         """Return the one line that the command prints."""
         return (
-            f"{self.assessed} runs would be assessed again: {len(self.gained)} cells gained, {len(self.lost)} lost, "
-            f"{len(self.moved)} moved; {len(self.published_lost)} published cells would need a new approval; "
+            f"{counted(self.assessed, 'run')} would be assessed again: "
+            f"{counted(len(self.gained), 'cell')} gained, {len(self.lost)} lost, {len(self.moved)} moved; "
+            f"{len(self.published_lost)} published cells would need a new approval; "
             "nothing was changed"
         )
 

@@ -30,6 +30,7 @@ from grading.problem import Deck, Problem, load_decks
 from grading.record import Record, decode
 from grading.score import METHOD_VERSION, Recomputed, ShapeScore, recompute
 from grading.source.framework import FRAMEWORKS_VERSION, framework_of
+from grading.words import counted
 from leaderboard import crossrun, eligibility, verdicts
 from leaderboard.models import Assessment, Audit, Rejection, Revision, Run, Waiver
 from leaderboard.models import Finding as FindingRow
@@ -75,7 +76,7 @@ class Report:
 
     def summary(self) -> str:
         """Return the one line that the command prints."""
-        return f"{self.assessed} runs assessed, {self.seen - self.assessed} unchanged"
+        return f"{counted(self.assessed, 'run')} assessed, {self.seen - self.assessed} unchanged"
 
 
 def recompute_all(*, is_forced: bool = False, runs: Collection[int] | None = None) -> Report:

@@ -10,6 +10,7 @@ from grading.survey.audits import write_audits
 from grading.survey.book import SurveyError
 from grading.survey.course import SURVEYS, Options
 from grading.tomldata import CatalogueError
+from grading.words import counted
 
 INCOMPLETE = 3
 _WITHOUT_A_GPU = {"audits": write_audits, "rejudge": rejudge_grades}
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
         return 2
     sys.stdout.write(text + "\n")
     if left and not given.plan:
-        sys.stderr.write(f"{left} items are left; the same command goes on with them\n")
+        sys.stderr.write(f"{counted(left, 'item is', 'items are')} left; the same command goes on with them\n")
     return INCOMPLETE if left else 0
 
 

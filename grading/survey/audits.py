@@ -20,6 +20,7 @@ from grading.hardware import load_gpus
 from grading.survey.book import BookFile, Entry, grades_in
 from grading.survey.grades import Graded, read_graded
 from grading.tomldata import load_table
+from grading.words import counted
 
 AUDITOR = "Proofline survey"
 AUDITS = "archive/audits"
@@ -161,7 +162,9 @@ def _evidence(graded: Graded, *, is_read: bool) -> str:
     if is_read:
         source = "Read solution.py whole; a program put in the numbers, from evidence.json and verdict.json."
     held = "The grader holds the reference, the clock and the comparison in processes of their own"
-    return f"{source} {held}, and judged {len(graded.shapes)} shapes. Solution and reference: {graded.digest}."
+    return (
+        f"{source} {held}, and judged {counted(len(graded.shapes), 'shape')}. Solution and reference: {graded.digest}."
+    )
 
 
 def _quotes(archive: Path) -> Iterator[Quote]:

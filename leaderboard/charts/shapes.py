@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from grading.words import counted
 from leaderboard.boards.arithmetic import Arithmetic, ShapeRow
 from leaderboard.charts.common import Plot, Table, Tick, round_end, round_values
 
@@ -118,6 +119,5 @@ def _attainable(row: ShapeRow) -> float | None:
 
 def _summary(bars: list[ShapeBar]) -> str:
     best, worst = max(bars, key=lambda bar: bar.value), min(bars, key=lambda bar: bar.value)
-    return (
-        f"{len(bars)} shapes. Best: {best.label} with {best.value:.4g}. Weakest: {worst.label} with {worst.value:.4g}."
-    )
+    shapes = counted(len(bars), "shape")
+    return f"{shapes}. Best: {best.label} with {best.value:.4g}. Weakest: {worst.label} with {worst.value:.4g}."

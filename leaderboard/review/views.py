@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from grading.words import counted
 from leaderboard.boards import read_run
 from leaderboard.boards.arithmetic import read_arithmetic
 from leaderboard.boards.runs import RunView
@@ -180,7 +181,7 @@ def _confirm(request: HttpRequest, action: str) -> HttpResponse:
     if not form.is_valid():
         return _preview(request, action, runs, form)
     act = Act(request.user, form.cleaned_data["reason"], timezone.now())
-    options = form.options(f"{len(runs)} runs at the review desk")
+    options = form.options(f"{counted(len(runs), 'run')} at the review desk")
     done: Bulk = actions.confirm_bulk(action, seen, act, options)
     return render(request, "review/bulk_done.html", {"bulk": done, "action": action, "word": WORDS[action]})
 

@@ -17,6 +17,7 @@ from grading.hardware import load_gpus
 from grading.parcel import pack, read_folder
 from grading.record import RecordError
 from grading.rundir import EVIDENCE, PACKED_EVIDENCE, unpack_evidence
+from grading.words import counted
 from leaderboard import jobs
 from leaderboard.models import Run, Verification
 from leaderboard.recompute import recompute_all
@@ -33,7 +34,7 @@ class Loaded:
 
     def summary(self) -> str:
         """Return one line."""
-        return f"{len(self.words)} grades new, {self.held} already held, {len(self.passed_over)} passed over"
+        return f"{counted(len(self.words), 'grade')} new, {self.held} already held, {len(self.passed_over)} passed over"
 
 
 def load_grades(root: Path, at: datetime.datetime) -> Loaded:

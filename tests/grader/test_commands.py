@@ -78,7 +78,7 @@ def test_what_each_step_took_is_in_the_table_and_in_the_archive(graded: tuple[in
 @pytest.mark.django_db
 def test_ingest_reads_the_archive(graded: tuple[int, str, Path]) -> None:
     code, text = run("ingest", str(graded[2].parents[2]), "--dry-run")
-    assert (code, "1 runs new" in text, "0 rejected" in text) == (0, True, True), text
+    assert (code, "1 run new" in text, "0 rejected" in text) == (0, True, True), text
 
 
 def test_recorded_evidence_gives_the_same_verdict_without_torch(graded: tuple[int, str, Path]) -> None:

@@ -40,7 +40,7 @@ def test_ingest_prints_one_line_and_names_rejected_files(
     (tmp_path / "notes.txt").write_text("x")
     call_command("ingest", str(tmp_path))
     printed = capsys.readouterr()
-    assert printed.out == ("1 runs new, 0 already held; 0 audits new, 0 already held; 1 rejected, 0 conflicts\n")
+    assert printed.out == ("1 run new, 0 already held; 0 audits new, 0 already held; 1 rejected, 0 conflicts\n")
     assert "notes.txt: not part of a run archive" in printed.err
     assert json.loads(run("ingest", str(tmp_path), "--json"))["runs_held"] == 1
 
@@ -63,10 +63,10 @@ def test_ingest_takes_deck_and_gpu_where_the_path_does_not_name_them(
 
 def test_the_whole_way_by_commands(publishable: Make, approver: object, run: Callable[..., str]) -> None:
     name = str(publishable())
-    assert run("approve", name, *WHY) == "1 runs approved, 0 refused"
+    assert run("approve", name, *WHY) == "1 run approved, 0 refused"
     assert run("release", *WHY, "--dry-run") == "dry run, nothing stored: 1 published"
     assert run("release", *WHY).startswith("release 1 (")
-    assert run("withdraw", name, *WHY) == "withdraw: 1 runs decided"
+    assert run("withdraw", name, *WHY) == "withdraw: 1 run decided"
     assert json.loads(run("release", *WHY, "--json"))["cells"] == {"withheld": 1}
     assert run("verify-log") == "4 decisions, chain whole"
     assert Release.objects.count() == 2
@@ -86,9 +86,9 @@ def test_approve_eligible_names_what_it_refuses(
     publishable("interesting", stamp="20260702_120000")
     call_command("approve", "--eligible", *WHY)
     printed = capsys.readouterr()
-    assert printed.out.strip() == "1 runs approved, 1 refused"
+    assert printed.out.strip() == "1 run approved, 1 refused"
     assert "acknowledgement" in printed.err
-    assert run("approve", "--eligible", "--acknowledge", *WHY) == "1 runs approved, 0 refused"
+    assert run("approve", "--eligible", "--acknowledge", *WHY) == "1 run approved, 0 refused"
 
 
 def test_reject_is_all_or_none(publishable: Make, approver: object, run: Callable[..., str]) -> None:
@@ -96,7 +96,7 @@ def test_reject_is_all_or_none(publishable: Make, approver: object, run: Callabl
     with pytest.raises(CommandError, match="not held"):
         call_command("reject", name, "hard/H200/none", *WHY)
     assert Decision.objects.count() == 0
-    assert run("reject", name, *WHY) == "reject: 1 runs decided"
+    assert run("reject", name, *WHY) == "reject: 1 run decided"
 
 
 def test_waive_covers_the_runs_that_have_the_finding(
@@ -105,7 +105,7 @@ def test_waive_covers_the_runs_that_have_the_finding(
     blocked = publishable(device_name=None)
     publishable(stamp="20260702_120000")
     line = run("waive", "gpu.unproven", "--deck", "hard", "--batch", "old", "--reuse", "--expires", "2099-01-31", *WHY)
-    assert line == "gpu.unproven waived on 1 runs (old)"
+    assert line == "gpu.unproven waived on 1 run (old)"
     assert Waiver.objects.get().expires_at.isoformat() == "2099-01-31T23:59:59+00:00"
     assert load_run(blocked.run_id).assessment.standing == "eligible"
 
@@ -150,7 +150,7 @@ def test_loaddecks_checks_and_loads(db: None, run: Callable[..., str]) -> None:
 def test_recompute_says_what_it_did(publishable: Make, run: Callable[..., str]) -> None:
     publishable()
     assert run("recompute") == "0 runs assessed, 1 unchanged"
-    assert run("recompute", "--all") == "1 runs assessed, 0 unchanged"
+    assert run("recompute", "--all") == "1 run assessed, 0 unchanged"
 
 
 def test_loadgen_writes_archives_that_ingest_takes(db: None, tmp_path: Path, run: Callable[..., str]) -> None:

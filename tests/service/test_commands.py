@@ -101,8 +101,8 @@ def test_verify_due_asks_for_what_the_policies_call_for(publishable: Callable[..
     publishable(problem=PROBLEM)
     assert run("verify", "--due") == "0 jobs queued"
     Worker("alpha", key="H200").say_hello(name="NVIDIA H200")
-    assert run("verify", "--due", "--dry-run") == "1 runs are due"
-    assert run("verify", "--due") == "1 jobs queued"
+    assert run("verify", "--due", "--dry-run") == "1 run is due"
+    assert run("verify", "--due") == "1 job queued"
     assert run("verify", "--due") == "0 jobs queued"
 
 

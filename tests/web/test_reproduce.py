@@ -61,7 +61,7 @@ def test_a_reader_takes_the_files_and_recomputes_the_same_score(page: tuple[Run,
     assert do(step(html, "take"), folder).count(": OK") == 5
     do("python manage.py migrate --verbosity 0", folder)
     told = do(step(html, "recompute"), folder)
-    assert "1 runs new" in told and f"{run.assessment.score:.4f}" in told
+    assert "1 run new" in told and f"{run.assessment.score:.4f}" in told
 
 
 def test_a_changed_file_is_noticed(page: tuple[Run, str], tmp_path: Path) -> None:

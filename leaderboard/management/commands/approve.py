@@ -6,6 +6,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.utils import timezone
 
+from grading.words import counted
 from leaderboard import publishing, selection
 from leaderboard.management.base import DecisionCommand, find_run
 from leaderboard.models import Run
@@ -41,7 +42,7 @@ class Command(DecisionCommand):
         for run, reason in refused:
             self.stderr.write(f"{run}: {reason}")
         data = {"approved": [str(run) for run in approved], "refused": [[str(run), why] for run, why in refused]}
-        self.print_result(options, f"{len(approved)} runs approved, {len(refused)} refused", data)
+        self.print_result(options, f"{counted(len(approved), 'run')} approved, {len(refused)} refused", data)
 
 
 def _eligible(options: dict[str, Any]) -> list[Run]:

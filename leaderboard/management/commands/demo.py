@@ -14,6 +14,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from grading.words import counted
 from leaderboard import publishing
 from leaderboard.ingest import Source, ingest_paths
 from leaderboard.models import Run
@@ -73,7 +74,7 @@ class Command(BaseCommand):
             self.stderr.write(reason)
         try:
             made = publishing.release(publishing.Act(actor, "Release of the demo archive.", timezone.now()))
-            self.stdout.write(f"{len(approved)} runs approved; release {made.number} ({made.digest[:12]})")
+            self.stdout.write(f"{counted(len(approved), 'run')} approved; release {made.number} ({made.digest[:12]})")
         except publishing.PublishingError as error:
             self.stdout.write(str(error))
 

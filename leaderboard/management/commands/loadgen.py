@@ -4,6 +4,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from grading.words import counted
 from leaderboard.loadgen import write_runs
 from leaderboard.management.base import ProoflineCommand
 
@@ -23,4 +24,4 @@ class Command(ProoflineCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Write the archives."""
         written = sum(1 for _ in write_runs(options["out"], options["count"], seed=options["seed"]))
-        self.print_result(options, f"{written} runs written to {options['out']}", {"runs": written})
+        self.print_result(options, f"{counted(written, 'run')} written to {options['out']}", {"runs": written})

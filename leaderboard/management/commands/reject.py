@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from grading.words import counted
 from leaderboard import publishing
 from leaderboard.management.base import DecisionCommand, find_run
 
@@ -27,4 +28,4 @@ class Command(DecisionCommand):
         except publishing.PublishingError as error:
             raise CommandError(str(error)) from error
         data = [{"sequence": decision.sequence, "run": str(decision.run)} for decision in decisions]
-        self.print_result(options, f"reject: {len(decisions)} runs decided", data)
+        self.print_result(options, f"reject: {counted(len(decisions), 'run')} decided", data)

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from grading.hardware import load_gpus
+from grading.words import counted
 from leaderboard.management.base import ProoflineCommand, parse_moment
 from leaderboard.service.report import HostReport, read_report
 
@@ -35,7 +36,8 @@ class Command(ProoflineCommand):
 def _line(report: HostReport) -> str:
     share = f"{report.busy_share:.1%}" if report.busy_share is not None else "unknown"
     return (
-        f"{report.host}: {report.grades} grades on {report.gpus} GPUs in {report.wall_seconds:.1f} s, busy {share}, "
+        f"{report.host}: {counted(report.grades, 'grade')} on {counted(report.gpus, 'GPU')} "
+        f"in {report.wall_seconds:.1f} s, busy {share}, "
         f"overhead {report.overhead_median_seconds:.2f} s a job (longest {report.overhead_longest_seconds:.2f}), "
         f"waited {report.waited_median_seconds:.1f} s, {report.lost} attempts lost"
     )

@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 from django.utils import timezone
 
+from grading.words import counted
 from leaderboard import jobs
 from leaderboard.management.base import ProoflineCommand, find_run
 from leaderboard.models import Gpu, GradeJob
@@ -59,10 +60,10 @@ class Command(ProoflineCommand):
         at = timezone.now()
         if options["dry_run"]:
             due = [{"run": str(item.run), "reason": item.reason} for item in policies.find_due(at)]
-            self.print_result(options, f"{len(due)} runs are due", due)
+            self.print_result(options, f"{counted(len(due), 'run is', 'runs are')} due", due)
             return
         made = [_data(job) for job in policies.ask_for_due(at)]
-        self.print_result(options, f"{len(made)} jobs queued", made)
+        self.print_result(options, f"{counted(len(made), 'job')} queued", made)
 
 
 def _user(name: str) -> User:

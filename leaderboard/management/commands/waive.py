@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from grading.words import counted
 from leaderboard import publishing
 from leaderboard.management.base import DecisionCommand, find_run, parse_expiry
 from leaderboard.models import Run
@@ -44,7 +45,7 @@ class Command(DecisionCommand):
         except publishing.PublishingError as error:
             raise CommandError(str(error)) from error
         data = {"waiver": waiver.pk, "code": waiver.code, "runs": len(runs), "batch": waiver.batch}
-        self.print_result(options, f"{waiver.code} waived on {len(runs)} runs ({waiver.batch})", data)
+        self.print_result(options, f"{waiver.code} waived on {counted(len(runs), 'run')} ({waiver.batch})", data)
 
 
 def _with_finding(options: dict[str, Any]) -> list[Run]:
