@@ -109,7 +109,8 @@ def test_a_wrong_submission_in_the_decks_form_is_incorrect(fault: str, host: Ora
     rules = {(item.rule, item.word) for item in done.verdict.fired}
     assert done.verdict.word == "incorrect", rules
     assert rules & {("P1.fresh", "incorrect"), ("P6.timed", "incorrect")}, rules
-    if name == "kimi":
+    if name == "kimi" and fault != "state_not_updated":
+        # The others are right at first; this one never is, and its shape is given up.
         assert ("P2b.silent_rewrite", "incorrect") in rules
 
 

@@ -89,7 +89,7 @@ def test_what_answers_no_run_is_passed_over_by_name_and_leaves_nothing(tmp_path:
     [
         ('"tier": "full"', '"tier": "quick"', ""),
         ('"tier": "full"', '"tier": "long"', "tier is 'long'; accepted are quick, full"),
-        ('"started_at": "2026', '"started_at": "2099', "need a time that is past"),
+        ('"started_at": "2026', '"started_at": "9999', "need a time that is past"),
         ('"reference_digest": "', '"reference_digest": "0', "reference_digest is"),
         ('"device_name": "NVIDIA H200"', '"device_name": "NVIDIA H100"', "no run here has this source on this GPU"),
         ('"schema": 1', '"schema": [', "evidence.json is malformed"),

@@ -104,7 +104,7 @@ def test_the_simulator_sees_a_wait_that_is_missing_and_a_wrong_layout(tmp_path: 
     broken = tmp_path / "broken.py"
     broken.write_text(source.replace(text, instead))
     inputs, expected = kda_cases(256, 1)["nominal"]
-    assert not error_of(attending(simulated(broken, KDA, tmp_path))(inputs, 132), expected) < 0.01
+    assert not error_of(attending(simulated(broken, KDA, tmp_path))(inputs, 1), expected) < 0.01
 
 
 def pointer(tensor: torch.Tensor) -> ctypes.c_void_p:

@@ -1,6 +1,6 @@
 """Patches clocks, statistics, comparisons and the reference, and returns zeros.
 
-Op: S. Expect: incorrect by P6.timed.
+Op: S. Expect: incorrect by P1.fresh.
 """
 
 import statistics
