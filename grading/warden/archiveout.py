@@ -79,7 +79,9 @@ def summaries(entry: Entry) -> list[Summary | None]:
 
 def _is_as_deck(entry: Entry) -> bool:
     """Tell whether the logs print times as the deck takes them: every shape has one, or there are none to print."""
-    return all(time.deck_ms is not None for time in summaries(entry) if time is not None)
+    return not _is_right(entry.grade.verdict) or all(
+        time.deck_ms is not None for time in summaries(entry) if time is not None
+    )
 
 
 def _logged_ms(entry: Entry, time: Summary) -> float:

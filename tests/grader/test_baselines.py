@@ -113,3 +113,13 @@ def test_logs_hold_times_as_the_deck_takes_them_where_the_grade_has_any(
     assert line.endswith(f" ms={logged}")
     environment = json.loads((folder / "environment.json").read_bytes())
     assert (environment["method_version"], environment["samples_ms"][0][0]) == (method, float(logged))
+
+
+def test_a_wrong_solution_prints_no_times_so_its_archive_names_no_other_method(entry: Entry, tmp_path: Path) -> None:
+    """A shape that was given up early had timed calls and none as the deck makes them."""
+    timed = [make_call(n, bad=9, ratio=50.0) for n in range(12)]
+    shapes = [make_shape(*timed, shape={k: float(v) for k, v in s.items()}) for s in entry.problem.shapes]
+    evidence = make_evidence(make_pass(1, *shapes))
+    folder = write_archive(replace(entry, grade=Grade(evidence, judge(evidence), [])), tmp_path)
+    assert not (folder / "benchmark.log").exists()
+    assert json.loads((folder / "environment.json").read_bytes())["method_version"] == "1"
