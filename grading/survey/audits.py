@@ -20,6 +20,7 @@ from grading.hardware import load_gpus
 from grading.survey.book import BookFile, Entry, grades_in
 from grading.survey.grades import Graded, read_graded
 from grading.tomldata import load_table
+from grading.verdict import EDIT_TOLERANCES
 from grading.words import counted
 
 AUDITOR = "Proofline survey"
@@ -139,7 +140,8 @@ def _summary(archive: Path, graded: Graded, gpu: str, read: str) -> str:
         return f"{intent} {says} {where}: {graded.verdict} by {', '.join(graded.rules)}. No score."
     errors = [shape.largest_error for shape in graded.shapes]
     largest = max((error for error in errors if error is not None), default=None)
-    error = "" if largest is None else f"; the largest error is {largest:.2g} of the tolerance"
+    allowed = f" (after an edit, {EDIT_TOLERANCES:g} pass)" if largest is not None and largest > 1 else ""
+    error = "" if largest is None else f"; the largest error is {largest:.2g} of the tolerance{allowed}"
     times = ", ".join(f"{shape.times.median_ms:.4f}" for shape in graded.shapes if shape.times is not None)
     rules = f" Rules that noted something: {', '.join(graded.rules)}." if graded.rules else ""
     return (
