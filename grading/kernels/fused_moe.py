@@ -223,10 +223,14 @@ class Model(nn.Module):
         super().__init__()
         if H % 8 or I % 8:
             raise ValueError(f"H is {H}, I is {I}; need multiples of 8")
-        self.w1_routed = nn.Parameter(torch.zeros(E, 2 * I, H, dtype=torch.bfloat16))
-        self.w2_routed = nn.Parameter(torch.zeros(E, H, I, dtype=torch.bfloat16))
-        self.w1_shared = nn.Parameter(torch.zeros(n_shared, 2 * I, H, dtype=torch.bfloat16))
-        self.w2_shared = nn.Parameter(torch.zeros(n_shared, H, I, dtype=torch.bfloat16))
+        # 13 GB: a host would take seconds to make and to move them.
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+
+        def weight(*sizes: int) -> nn.Parameter:
+            return nn.Parameter(torch.zeros(*sizes, dtype=torch.bfloat16, device=device))
+
+        self.w1_routed, self.w2_routed = weight(E, 2 * I, H), weight(E, H, I)
+        self.w1_shared, self.w2_shared = weight(n_shared, 2 * I, H), weight(n_shared, H, I)
 
     def forward(self, x: Tensor, expert_ids: Tensor, expert_weights: Tensor) -> Tensor:
         weights = [self.w1_routed.data, self.w2_routed.data, self.w1_shared.data, self.w2_shared.data]
