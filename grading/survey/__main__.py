@@ -47,7 +47,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="stop before this is over")
     parser.add_argument("--each", type=float, metavar="SECONDS", help="limit of a grade, a solution, a kernel's seeds")
     parser.add_argument("--retry", action="store_true", help="try again what failed or overran")
-    parser.add_argument("--all", action="store_true", help="grades: every wrong solution and the generic cheats too")
+    parser.add_argument(
+        "--all", action="store_true", help="grades: every right and wrong solution and the generic cheats"
+    )
     parser.add_argument("--tier", choices=("quick", "full"), default="full", help="grades: the tier")
     parser.add_argument("--twice", action="store_true", help="grades: grade each again and compare")
     parser.add_argument("--plan", action="store_true", help="grades: only say what is missing, and how long it takes")

@@ -109,8 +109,8 @@ def every_solution(problem: Problem) -> list[Solution]:
 
 
 def told_solutions(problem: Problem) -> list[Solution]:
-    """Return what tells most about a problem: kernel, vendor, a wrong one, eager, compiled, the other right ones."""
-    right = own_solutions(problem, "right")
+    """Return what tells most about a problem: kernel, vendor, a wrong one, eager, compiled."""
+    right = [solution for solution in own_solutions(problem, "right") if solution.name in _FIRST]
     wrong = [solution for solution in own_solutions(problem, "wrong") if solution.expects == "incorrect"][:1]
     place = sum(solution.name in ("kernel", "vendor") for solution in right)
     return [*right[:place], *wrong, *right[place:]]

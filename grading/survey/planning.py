@@ -33,7 +33,7 @@ def _is_missing(survey: Survey, item: Item) -> bool:
 
 
 def _table(survey: Survey, items: Sequence[Item], missing: _Seconds) -> Iterator[str]:
-    columns = [role for role in (*_ROLES, *_OTHER) if role != "cheat" or any(_column(item) == role for item in items)]
+    columns = [*_ROLES, *(role for role in _OTHER if any(_column(item) == role for item in items))]
     rows = [["problem", *columns]]
     for problem in dict.fromkeys(item.problem for item in items):
         here = [item for item in items if item.problem == problem]

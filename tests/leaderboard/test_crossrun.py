@@ -111,7 +111,7 @@ def test_the_command_previews_and_names_what_is_wrong_with_a_proposal(
 ) -> None:
     publishable(device_name=None)
     call_command("recompute", "--rules", str(proposal(tmp_path, LOOSE)))
-    assert "1 cells gained, 0 lost, 0 moved" in capsys.readouterr().out
+    assert "1 cell gained, 0 lost, 0 moved" in capsys.readouterr().out
     call_command("recompute", "--dry-run")
     assert "nothing was changed" in capsys.readouterr().out
     with pytest.raises(CommandError, match="which is no rule"):

@@ -85,7 +85,7 @@ def test_hosts_gpus_and_keys_are_told_apart(run: Run) -> None:
 def test_the_command_says_it_in_a_line_and_as_json(run: Run) -> None:
     assert report() == "no grades"
     run_job(run, make_gpu("H200"), asked=0, started=1, ended=11)
-    line = "alpha: 1 grades on 1 GPUs in 10.0 s, busy 100.0%, overhead 1.00 s a job (longest 1.00), waited 1.0 s"
+    line = "alpha: 1 grade on 1 GPU in 10.0 s, busy 100.0%, overhead 1.00 s a job (longest 1.00), waited 1.0 s"
     assert report("--key", "H200", "--since", "2026-11-30") == f"{line}, 0 attempts lost"
     assert json.loads(report("--json"))[0]["busy_share"] == 1.0
     assert json.loads(report("--json", "--since", "2026-12-01T00:00:00+01:00")) == []
