@@ -42,6 +42,10 @@ KERNELS = {
     "mingru_rollout": ("cuda/04_grid_mingru_sps", {"num_envs": 5, "horizon": 2}),
     "kimi_decode": KIMI,
     "variants/kimi_decode_wide": KIMI,
+    "variants/qwen_decode_ahead": (
+        "cuda/03_megaqwen_decode",
+        {"ctx_len": 300, "decode_steps": 1, "num_layers": 1},
+    ),
     "qwen_decode": ("cuda/03_megaqwen_decode", {"ctx_len": 300, "decode_steps": 1, "num_layers": 1}),
 }
 # Interpreted, these take from half a minute to minutes.
