@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="the grader's GPU tests need PyTorch
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
+from grading.oracle.replay import Replayed, replayed  # noqa: E402
 from grading.warden.grade import grade  # noqa: E402
 from grading.warden.oraclehost import OracleHost  # noqa: E402
 from grading.warden.plan import Effort  # noqa: E402
@@ -76,3 +77,32 @@ def test_a_cheat_alone_gets_the_verdict_that_it_names(cheat: Candidate, host: Or
 def test_an_honest_solution_raises_nothing(honest: Candidate, host: OracleHost) -> None:
     done = grade(make_request(honest.op, files_of(honest.path), device=DEVICE, effort=EFFORT), host=host)
     assert done.verdict.word in ("verified", "verified_note"), done.verdict.fired
+
+
+def many_steps(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Take so many small launches that the host needs longer than the device."""
+    state, total = inputs[0].clone(), torch.zeros_like(inputs[0])
+    for _ in range(3000):
+        total = total + state * 0.5
+        state = state.roll(1, 0)
+    return [total]
+
+
+def steps_that_look(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Wait for the device once, which no recording can hold."""
+    return [part * float(inputs[0].sum() > 0) for part in many_steps(inputs)]
+
+
+@pytest.mark.parametrize(("call", "is_recorded"), [(many_steps, True), (steps_that_look, False)])
+def test_a_reference_of_many_launches_is_replayed_bit_for_bit(call, is_recorded: bool) -> None:
+    asked = replayed(call, DEVICE)
+    assert isinstance(asked, Replayed)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        inputs = [torch.rand(64, 64, device=DEVICE)]
+        kept = inputs[0].clone()
+        assert torch.equal(asked(inputs)[0], call(inputs)[0])
+        assert torch.equal(inputs[0], kept)
+    assert (asked.recording is not None) == is_recorded
+    # A recording that failed would leave the generators unusable.
+    torch.rand(8, device=DEVICE)
