@@ -2,7 +2,8 @@
 
 Formula, bytes, floors, limits and fallback: as `kimi_decode.py`.
 Method.    As there, with wider turns: a product takes two groups of 128 inputs at a time and asks for five such turns ahead, in
-           tiles of 64 and 128 columns, so that 40 to 80 KB are under way on a multiprocessor where 6 to 12 were. The
+           tiles of 64 and 128 columns, so that 40 to 80 KB are under way on a multiprocessor where 6 to 12 were. Before
+           all meet, a program asks for its first tile of the next phase to be brought into the L2 cache. The
            slices of latent attention are merged sixteen at a time and their peaks all at once. Experts are ranked by counting,
            once a phase. Partial vectors are loaded together.
 
@@ -76,6 +77,73 @@ def multiply(table, slot, expert, x, first, N, groups, start, stop, COLUMNS: tl.
         high = level(bits >> 4) - zero[:, None, :]
         total += (even[:, :, None] * low + odd[:, :, None] * high) * scale[:, None, :]
     return tl.sum(tl.sum(total, axis=0), axis=0)
+
+
+@triton.jit
+def fetch(line):
+    """Ask for lines of 128 bytes, by their addresses, to be brought into the L2 cache."""
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1];\nmov.u32 $0, 0;", "=r,l", [line], dtype=tl.int32, is_pure=False, pack=1
+    )
+
+
+@triton.jit
+def fetch_tile(table, slot, expert, first, N, groups, start, stop):
+    """Ask for what `multiply` will read: up to 128 columns, the groups start .. stop of at most 32."""
+    before = (tl.full((), 0, dtype=tl.int64) + expert) * groups * N
+    at = bytes_at(table, slot).to(tl.int64) + before * 64 + first
+    for row in range(start * 64, stop * 64, 256):
+        fetch(at + tl.minimum(row + tl.arange(0, 256), stop * 64 - 1).to(tl.int64) * N)
+    group = tl.minimum(start + tl.arange(0, 32), stop - 1)
+    fetch(halves_at(table, slot + 1).to(tl.int64) + 2 * (before + first + group * N))
+    fetch(halves_at(table, slot + 2).to(tl.int64) + 2 * (before + first + group * N))
+
+
+@triton.jit
+def fetch_phase(
+    table,
+    now,
+    memory,
+    C: tl.constexpr,
+    D: tl.constexpr,
+    HEADS: tl.constexpr,
+    N_Q: tl.constexpr,
+    N_KV: tl.constexpr,
+    N_O: tl.constexpr,
+    INNER: tl.constexpr,
+):
+    """Ask for a program's first tile of a phase, where that depends on no phase before: neither do routed experts."""
+    layer = tl.minimum(now // 6, 3)
+    part = now - layer * 6
+    is_latent = layer == 3
+    common = tl.where(is_latent & (part > 2), part - 2, part)
+    item = tl.program_id(0)
+    groups: tl.constexpr = D // 128
+    if part == 0:
+        if is_latent:
+            if item < N_Q // 64:
+                fetch_tile(table, layer * 40 + 23, 0, item * 64, N_Q, groups, 0, groups)
+            elif item < (N_Q + N_KV) // 64:
+                fetch_tile(table, layer * 40 + 26, 0, item * 64 - N_Q, N_KV, groups, 0, groups)
+        elif item < 4 * C // 128:
+            tiles: tl.constexpr = C // 128
+            slot = layer * 40 + 23 + 3 * (item // tiles)
+            fetch_tile(table, slot, 0, item % tiles * 128, C, groups, 0, groups)
+    elif (part == 1) & (layer < 3):
+        if item < HEADS * 4:
+            state = memory + (layer * HEADS + item // 4) * 16384 + item % 4 * 32
+            fetch(state.to(tl.int64) + tl.arange(0, 128) * 512)
+    elif common == 2:
+        if item < D // 64 * OUT_PARTS:
+            all_groups = tl.where(is_latent, N_O, C) // 128
+            share = (all_groups + OUT_PARTS - 1) // OUT_PARTS
+            start = item // (D // 64) * share
+            stop = tl.minimum(start + share, all_groups)
+            fetch_tile(table, layer * 40 + 35, 0, item % (D // 64) * 64, D, all_groups, start, stop)
+    elif common == 3:
+        if item < INNER // 32:
+            fetch_tile(table, layer * 40 + 12, 0, item * 32, INNER, groups, 0, groups)
+            fetch_tile(table, layer * 40 + 15, 0, item * 32, INNER, groups, 0, groups)
 
 
 @triton.jit
@@ -269,6 +337,7 @@ def expand(
     EXPERTS: tl.constexpr,
     ACTIVE: tl.constexpr,
     INNER: tl.constexpr,
+    FUSED: tl.constexpr,
 ):
     tiles = INNER // 64
     rank, _ = rank_experts(s + logit_at, EXPERTS, ACTIVE)
@@ -278,6 +347,12 @@ def expand(
         first = item % tiles * 64
         y = up_tile(table, layer * 40 + 3, expert, own, first, D // 128, INNER, 64)
         tl.store(s + act_at + (place + 1) * INNER + first + tl.arange(0, 64), y)
+    if FUSED:
+        # What `contract` will read.
+        item = tl.program_id(0)
+        expert = at_rank(rank, item // (D // 64) - 1, EXPERTS)
+        slot = layer * 40 + tl.where(item // (D // 64) == 0, 18, 9)
+        fetch_tile(table, slot, expert, item % (D // 64) * 64, D, INNER // 128, 0, INNER // 128)
 
 
 @triton.jit
@@ -576,7 +651,7 @@ def step_kernel(
         elif common == 3:
             route(table, layer, own, s, x_at, x2_at, apart_at, logit_at, act_at, D, WIDE, EXPERTS, INNER)
         elif common == 4:
-            expand(table, layer, own, s, logit_at, act_at, D, EXPERTS, ACTIVE, INNER)
+            expand(table, layer, own, s, logit_at, act_at, D, EXPERTS, ACTIVE, INNER, FUSED)
         elif common == 5:
             contract(table, layer, s, logit_at, act_at, parts_at, D, EXPERTS, ACTIVE, INNER)
         else:
@@ -586,6 +661,8 @@ def step_kernel(
                 tl.store(out + at, x.to(tl.bfloat16), mask=at < D)
         if FUSED:
             if now < 26:
+                n_q: tl.constexpr = HEADS * (NOPE + ROPE)
+                fetch_phase(table, now + 1, memory, C, D, HEADS, n_q, RANK + ROPE, HEADS * VALUE, INNER)
                 meet(counter, now + 1)
     if FUSED:
         # The last program to leave makes the counters ready for the next call.
