@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import torch
 
-from grading.oracle.arenas import OracleArena, as_bytes
+from grading.oracle.arenas import OracleArena, as_bytes, has_same_bytes
 from grading.oracle.calibration import calibrate
 from grading.oracle.contents import Content, Source, case_names, edit_one, poked, quiet_seeds, state_of
 from grading.oracle.exactcases import exact_forward_of
@@ -288,8 +288,7 @@ class Oracle:
 
     def _inputs_intact(self, slot: _Slot, content: Content) -> bool:
         pairs = enumerate(zip(slot.arenas, content.inputs, strict=True))
-        kept = [(arena.flat, as_bytes(tensor)) for i, (arena, tensor) in pairs if i not in self._in_place]
-        return all(torch.equal(now, before) for now, before in kept)
+        return all(has_same_bytes(arena.flat, tensor) for i, (arena, tensor) in pairs if i not in self._in_place)
 
     def _poison_left(self, slot: _Slot, copies: "list[Tensor]", byte: int) -> int:
         """Return how many bytes still hold the pattern where the reference has another value; 0 for a few by chance."""

@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the gate compares tensors")
 
+from grading.oracle.arenas import has_same_bytes  # noqa: E402
 from grading.oracle.contents import edit_one, quiet_seeds  # noqa: E402
 from grading.oracle.gates import DEFAULTS, Gate, class_ratio, compare, gate_for, is_within  # noqa: E402
 from grading.oracle.secret import Secret  # noqa: E402
@@ -51,6 +52,36 @@ def test_one_wrong_element_is_reported(product):
     result = compare(reference, flipped, GATE)
     assert (result.bad, result.is_equal) == (1, False)
     assert compare(reference, reference.clone(), GATE).is_equal
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1e-9, 1.0, 1e9, 1e12, 1e30])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (64, 96), (2, 3, 64)])
+@pytest.mark.parametrize("gate", [GATE, Gate(0.1, 0.0, floor=0.25), Gate(0.05, 0.03, atol=1e-3, floor=0.0)])
+def test_the_gate_is_its_formula_in_double_precision(size: float, shape: tuple[int, ...], gate: Gate):
+    draw = torch.Generator().manual_seed(3)
+    reference = torch.randn(shape, generator=draw) * size
+    if len(shape) > 1:
+        reference[0] *= 1e-4
+    found = reference * (1 + 0.05 * torch.randn(shape, generator=draw))
+    wide = reference.double()
+    rows = wide.square().mean(-1, keepdim=True).sqrt() if shape else wide.abs()
+    rows = rows.clamp_min(gate.floor * rows.square().mean().sqrt())
+    bound = gate.atol + gate.share * rows + gate.rtol * wide.abs()
+    ratios = (wide - found.double()).abs() / bound
+    result = compare(reference, found, gate)
+    assert result.ratio == pytest.approx(float(ratios.max()), rel=1e-5)
+    assert result.bad == int((ratios > 1).sum())
+
+
+@pytest.mark.parametrize("offset", range(9))
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 40])
+def test_same_bytes_are_seen_at_any_place_and_length(offset: int, count: int):
+    one, other = (torch.arange(64, dtype=torch.uint8)[offset : offset + count] for _ in range(2))
+    assert bool(has_same_bytes(one, other))
+    for place in range(count):
+        changed = other.clone()
+        changed[place] ^= 1
+        assert not bool(has_same_bytes(one, changed))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
