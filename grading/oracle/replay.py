@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # A call is recorded from so many seconds on, if its launches take this share of it.
 _LEAST_SECONDS, _LAUNCHES_SHARE = 0.02, 0.7
-_CHECKED_ONE_IN = 16
+_CHECKED_ONE_IN = 32
 # The first call of a model compiles and allocates.
 _RECORDED_AT = 2
 
