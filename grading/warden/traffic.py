@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from threading import Thread
 from time import monotonic, sleep
 from typing import Any
@@ -22,6 +23,8 @@ from grading.evidence import Traffic, Window
 _LAG_S, _BETWEEN_S, _RUN_S = 0.25, 0.3, 0.65
 _LONGEST_CALL_S = 0.25
 _MOST_CALLS = 40_000
+# A host that was busy while calls were tried makes a run too short; then it is tried again, twice as long.
+_TRIES = 3
 _MOST_SHAPES = 4
 # Tries grow until they take so long; then the host's part of a call is known, which no earlier clock holds.
 _TRIED_S = 0.03
@@ -34,6 +37,10 @@ _BINDING_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
     ctypes.ArgumentError,
 )
+
+
+class TooShort(LookupError):
+    """Calls were over before the counters had been read twice."""
 
 
 class Meter:
@@ -77,7 +84,7 @@ class Meter:
     def count(self, work: Callable[[], object], calls: int) -> Window:
         """Return the mean utilisation in percent in the midst of ``work``.
 
-        Raises what ``work`` and the driver raise, and LookupError where ``work`` was over too early.
+        Raises what ``work`` and the driver raise, and TooShort where ``work`` was over too early.
         """
         library, handle, taken, errors = self._library, self._handle, list[float](), list[Exception]()
         samples = [library.nvmlGpmSampleAlloc() for _ in range(2)]
@@ -103,7 +110,7 @@ class Meter:
             for error in errors:
                 raise error
             if taken[-1] > ended:
-                raise LookupError(f"{calls} calls were over in {ended - began:.3f} s, too short to count")
+                raise TooShort(f"{calls} calls were over in {ended - began:.3f} s, too short to count")
             wanted = (
                 library.NVML_GPM_METRIC_DRAM_BW_UTIL,
                 library.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
@@ -177,7 +184,11 @@ def _how_many(repeat: Callable[[int], object]) -> int:
 def _window(meter: Meter, repeat: Callable[[int], object]) -> Window:
     """Count calls that together take long enough."""
     calls = _how_many(repeat)
-    return meter.count(lambda: repeat(calls), calls)
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(TooShort):
+            return meter.count(partial(repeat, calls), calls)
+        calls *= 2
+    return meter.count(partial(repeat, calls), calls)
 
 
 def reason_of(error: Exception) -> str:
