@@ -10,9 +10,18 @@ from pathlib import Path
 
 HEADER = Path(__file__).parent / "hopper.h"
 COMPILER = shutil.which("g++")
-_DYNAMIC = re.compile(r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];")
+_DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(\w+) (\w+)\[\];")
+_CLUSTER = re.compile(r"(>\n)?__global__ void __cluster_dims__\((\d+), 1, 1\) (?:__launch_bounds__\([^)]*\)\s+)?(\w+)")
 _VARIABLES = re.compile(r"__shared__ (?:__align__\(\d+\) )?(\w+) ([^;]+);")
-_LAUNCH = re.compile(r"(\w+(?:<[^<>]*>)?)<<<(.+?), (.+?), (.+?), \w+>>>\((.*?)\);")
+_LAUNCH = re.compile(r"(\w+)(<[^<>]*>)?<<<(.+?), (.+?), (.+?), \w+>>>\(([^;]*?)\);")
+_NOTHING = re.compile(r'asm volatile\("(?:setmaxnreg\.[^"]*|griddepcontrol\.launch_dependents;)"\);')
+_OPERAND, _RESULT = r'"r"\(([^";]+?)\)', r'"=[rf]"\(([\w.]+)\)'
+_WITH_RESULTS = {
+    rf'"mapa\.shared::cluster\.u32 %0, %1, %2;" : {_RESULT} : {_OPERAND}, {_OPERAND}': r"\1 = map_shared(\2, \3)",
+    rf'"ld\.shared::cluster\.v4\.f32 \{{%0, %1, %2, %3\}}, \[%4\];"\s*: {", ".join([_RESULT] * 4)} : {_OPERAND}': (
+        r"load_remote(\1, \2, \3, \4, \5)"
+    ),
+}
 # PTX that stands in a kernel's text without a wrapper, and the primitive that does the same.
 _STATEMENTS = {
     r"barrier\.cluster\.arrive\.aligned;": "cluster_arrive",
@@ -20,6 +29,8 @@ _STATEMENTS = {
     r"cp\.async\.cg\.shared\.global \[%0\], \[%1\], 16;": "copy_16",
     r"cp\.async\.commit_group;": "copies_end",
     r"cp\.async\.wait_group 0;": "await_copies",
+    r"bar\.sync %0, 128;": "meet_128",
+    r"griddepcontrol\.wait;": "await_previous",
     r"fence\.mbarrier_init\.release\.cluster;": "barriers_ready",
     r"fence\.proxy\.async;": "fence_async",
     r"mbarrier\.arrive\.expect_tx\.shared::cta\.b64 _, \[%0\], %1;": "barrier_expect",
@@ -41,6 +52,9 @@ def simulated(kernel: Path, entry: str, folder: Path) -> ctypes.CDLL:
         text = re.sub(
             rf'asm volatile\("{statement}"\s*::(.*?): "memory"\);', partial(_call, name), text, flags=re.DOTALL
         )
+    for statement, call in _WITH_RESULTS.items():
+        text = re.sub(rf"asm volatile\({statement}\);", rf"{call};", text)
+    text = _NOTHING.sub("", text).replace("WGMMA_CODE\n", "")
     if "asm" in re.findall(r"\w+", text):
         raise ValueError(f"{kernel.name} holds PTX that no primitive replaces: {text[text.index('asm') :][:120]}")
     source, library = folder / f"{kernel.stem}.cpp", folder / f"{kernel.stem}.so"
@@ -60,7 +74,7 @@ def _call(name: str, statement: re.Match[str]) -> str:
 
 def _without(text: str, name: str) -> str:
     """Leave out a function's definition. No brace stands alone in a string or comment of one."""
-    found = re.search(rf"^(template <[^>]*>\n)?[\w ]+ {name}\([^)]*(\([^)]*\)[^)]*)*\) *\{{", text, re.MULTILINE)
+    found = re.search(rf"^(template <[^>]*>\s+)?[\w ]+ {name}\([^)]*(\([^)]*\)[^)]*)*\) *\{{", text, re.MULTILINE)
     if found is None:
         return text
     end, depth = found.end(), 1
@@ -82,4 +96,18 @@ def _in_plain_words(text: str) -> str:
 
     text = _DYNAMIC.sub(r"\1* \2 = (\1*)gpu::dynamic_memory();", text)
     text = _VARIABLES.sub(declare, text)
-    return _LAUNCH.sub(r"gpu::run(\2, \3, \4, 1, [=] { \1(\5); });", text)
+    known = _CLUSTER.findall(text)
+    clusters = {name: size for _, size, name in known}
+    text += "".join(
+        f"static int cluster_of_{name} = gpu::clusters[(void*){name}] = {size};\n"
+        for is_template, size, name in known
+        if not is_template
+    )
+
+    def launch(found: re.Match[str]) -> str:
+        name, types, grid, block, size, arguments = found.groups()
+        return (
+            f"gpu::run({grid}, {block}, {size}, {clusters.get(name, 1)}, [=] {{ {name}{types or ''}({arguments}); }});"
+        )
+
+    return _LAUNCH.sub(launch, text)

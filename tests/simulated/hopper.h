@@ -26,6 +26,8 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#define __grid_constant__
 #define __align__(n) alignas(n)
 #define DEVICE inline
 #define PRIMITIVE inline
@@ -36,7 +38,9 @@ using std::max;
 using std::min;
 
 struct uint4 { uint32_t x, y, z, w; };
+struct uint2 { uint32_t x, y; };
 struct float2 { float x, y; };
+inline float2 make_float2(float x, float y) { return {x, y}; }
 struct float4 { float x, y, z, w; };
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 
@@ -61,8 +65,16 @@ struct __nv_bfloat162 { uint16_t low, high; };
 inline __nv_bfloat162 __floats2bfloat162_rn(float low, float high) { return {to_bf16(low), to_bf16(high)}; }
 inline float __bfloat162float(__nv_bfloat16 x) { return half_of(x.bits, 0); }
 inline __nv_bfloat16 __float2bfloat16(float x) { return {to_bf16(x)}; }
+inline __nv_bfloat16 __float2bfloat16_rn(float x) { return {to_bf16(x)}; }
+inline float __expf(float x) { return expf(x); }
+inline float __fdividef(float x, float y) { return x / y; }
 template <class T>
 T __ldcs(const T* p) { return *p; }
+template <class T>
+T __ldg(const T* p) { return *p; }
+inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t by) {
+    return ((uint64_t)high << 32 | low) >> (by & 31);
+}
 
 struct Index { int x; };
 inline Index gridDim, blockDim;
@@ -71,7 +83,17 @@ namespace gpu {
 
 constexpr int SHARED_BYTES = 232448;          // the most that a block may have
 constexpr int STATIC_AT = 240 * 1024, MEMORY = 320 * 1024;
-struct Product { float* d; const uint32_t* a; uint32_t b; bool adds; int group; };
+// A warpgroup's product of 64 rows, 32 bytes of inner elements and some columns; the left operand in registers or,
+// described, in shared memory; the right one described, by columns (rows of inner elements) or by inner elements (rows of
+// columns). Elements have two bytes (bf16) or one (e4m3).
+struct Product {
+    float* d;
+    const uint32_t* a;
+    uint64_t described, b;
+    int columns;
+    bool by_inner, adds;
+    int group, bytes = 2;
+};
 struct Load { std::function<void()> work; int group; };
 struct Thread {
     ucontext_t context;
@@ -166,6 +188,7 @@ inline void run_thread() {
     yield();
 }
 
+inline std::map<void*, int> clusters;         // of kernels that name their own
 inline void run_cluster() {
     meetings.clear();
     barriers.clear();
@@ -201,7 +224,23 @@ inline int run(int grid, int block, int bytes, int of_cluster, const std::functi
     return 0;
 }
 
-// The products of a warpgroup up to a group, in order. b: 64 rows of 128 bytes, swizzled by the row within eight.
+// An element of a described operand: rows of 128 bytes in groups of eight, swizzled by the row within eight. Descriptors
+// hold a start, the distance of blocks that are 128 bytes wide and that of the groups, all in units of 16 bytes.
+inline float from_e4m3(uint8_t bits) {
+    int exponent = bits >> 3 & 15, fraction = bits & 7;
+    float size = exponent ? ldexpf(8 + fraction, exponent - 10) : ldexpf(fraction, -9);
+    return (bits & 127) == 127 ? NAN : bits & 128 ? -size : size;
+}
+inline float element(uint64_t described, int row, int place, int bytes) {
+    CHECK(described >> 62 == 1, "an operand without the 128-byte swizzle");
+    uint32_t start = (described & 0x3fff) << 4, blocks = (described >> 16 & 0x3fff) << 4, groups = (described >> 32 & 0x3fff) << 4;
+    CHECK(start / 128 % 8 == 0, "an operand begins within its swizzle, at %u", start);
+    int wide = 128 / bytes;
+    uint32_t at = start + place / wide * blocks + row / 8 * groups + row % 8 * 128 + place % wide * bytes;
+    at ^= (at >> 7 & 7) << 4;
+    return bytes == 2 ? half_of(half_at(at), 0) : from_e4m3(*shared(at, 1));
+}
+// The products of a warpgroup up to a group, in order.
 inline void finish_products(int base, int upto) {
     const auto& plan = mate(base)->products;
     size_t count = 0;
@@ -217,23 +256,25 @@ inline void finish_products(int base, int upto) {
         }
     }
     for (size_t i = 0; i < count; i++) {
-        float a[64][16], b[16][64];
-        for (int t = 0; t < 128; t++)
+        static float a[64][32], b[32][256];
+        const Product planned = plan[i];
+        for (int t = 0; !planned.described && t < 128; t++)
             for (int r = 0; r < 4; r++)
                 for (int e = 0; e < 2; e++)
                     a[t / 32 * 16 + t % 32 / 4 + r % 2 * 8][t % 4 * 2 + e + r / 2 * 8] =
                         half_of(mate(base + t)->products[i].a[r], e);
-        for (int n = 0; n < 64; n++)
-            for (int k = 0; k < 16; k++) {
-                uint32_t at = plan[i].b + n * 128 + k * 2;
-                b[k][n] = half_of(half_at(at ^ (at >> 7 & 7) << 4), 0);
-            }
+        int inner = 32 / planned.bytes;
+        for (int k = 0; k < inner; k++) {
+            for (int m = 0; planned.described && m < 64; m++) a[m][k] = element(planned.described, m, k, planned.bytes);
+            for (int n = 0; n < planned.columns; n++)
+                b[k][n] = element(planned.b, planned.by_inner ? k : n, planned.by_inner ? n : k, planned.bytes);
+        }
         for (int t = 0; t < 128; t++) {
             const Product& product = mate(base + t)->products[i];
-            for (int e = 0; e < 32; e++) {
+            for (int e = 0; e < planned.columns / 2; e++) {
                 int row = t / 32 * 16 + t % 32 / 4 + e / 2 % 2 * 8, column = e / 4 * 8 + t % 4 * 2 + e % 2;
                 float sum = product.adds ? product.d[e] : 0.f;
-                for (int k = 0; k < 16; k++) sum += a[row][k] * b[k][column];
+                for (int k = 0; k < inner; k++) sum += a[row][k] * b[k][column];
                 product.d[e] = sum;
             }
         }
@@ -243,10 +284,10 @@ inline void finish_products(int base, int upto) {
         products.erase(products.begin(), products.begin() + count);
     }
 }
-inline void hide(Thread& thread, float* d) {
+inline void hide(Thread& thread, float* d, int columns) {
     if (thread.kept.count(d)) return;
-    thread.kept[d] = std::vector<float>(d, d + 32);
-    std::fill(d, d + 32, NAN);
+    thread.kept[d] = std::vector<float>(d, d + columns / 2);
+    std::fill(d, d + columns / 2, NAN);
 }
 
 inline Barrier& barrier(uint32_t at) {
@@ -254,7 +295,8 @@ inline Barrier& barrier(uint32_t at) {
     return barriers[here(at)];
 }
 inline void settle(Barrier& b) {
-    CHECK(b.pending >= 0 && b.bytes >= 0, "a barrier gets more than it expects");
+    // Bytes may come before they are expected, of another block's copy, as long as an arrival is outstanding.
+    CHECK(b.pending > 0 || (b.pending == 0 && b.bytes >= 0), "a barrier gets more than it expects");
     if (b.pending || b.bytes) return;
     b.phase++;
     b.pending = b.count;
@@ -378,6 +420,13 @@ PRIMITIVE void barriers_ready() {}
 PRIMITIVE void fewer_registers() {}
 PRIMITIVE void more_registers() {}
 PRIMITIVE void group_sync(int group) { gpu::meet(gpu::here(gpu::NAMED + group), 256, "group_sync"); }
+PRIMITIVE void meet_128(int number) { gpu::meet(gpu::here(gpu::NAMED + number), 128, "bar.sync"); }
+// An address in another block of the cluster, and what stands there.
+PRIMITIVE uint32_t map_shared(uint32_t at, uint32_t rank) { return at | (rank + 1) << 24; }
+PRIMITIVE void load_remote(float& x, float& y, float& z, float& w, uint32_t at) {
+    const float* from = (const float*)(gpu::memory_of((at >> 24) - 1) + (at & 0xffffff));
+    x = from[0], y = from[1], z = from[2], w = from[3];
+}
 PRIMITIVE void consumers_sync() { gpu::meet(gpu::here(gpu::NAMED), 256, "consumers_sync"); }
 
 PRIMITIVE void load_matrices(uint32_t (&r)[4], uint32_t from) { gpu::load<false>(r, from); }
@@ -440,6 +489,12 @@ PRIMITIVE void barrier_arrive(uint32_t bar) {
     b.pending--;
     gpu::settle(b);
 }
+PRIMITIVE void barrier_arrive(uint32_t bar, uint32_t rank) {        // of another block of the cluster
+    CHECK(gpu::barriers.count((int64_t)bar << 8 | rank), "no barrier at %u of block %u", bar, rank);
+    gpu::Barrier& b = gpu::barriers[(int64_t)bar << 8 | rank];
+    b.pending--;
+    gpu::settle(b);
+}
 PRIMITIVE void barrier_expect(uint32_t bar, int bytes) {
     gpu::barrier(bar).bytes += bytes;
     barrier_arrive(bar);
@@ -455,15 +510,22 @@ PRIMITIVE void copy_bulk(uint32_t to, const void* from, int bytes, uint32_t bar)
     gpu::settle(b);
 }
 
-PRIMITIVE uint64_t describe(uint32_t at) {
-    CHECK(at / 128 % 8 == 0, "a tile begins within its swizzle, at %u", at);
-    return at;
-}
 template <bool ADD = true>
 PRIMITIVE void multiply_64(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
-    gpu::hide(*gpu::me, d);
-    gpu::me->products.push_back({d, a, (uint32_t)b, ADD, gpu::me->groups});
+    gpu::hide(*gpu::me, d, 64);
+    gpu::me->products.push_back({d, a, 0, b, 64, false, ADD, gpu::me->groups});
 }
+PRIMITIVE void wgmma_bf16_256(float (&d)[128], uint64_t a, uint64_t b, int add) {
+    gpu::hide(*gpu::me, d, 256);
+    gpu::me->products.push_back({d, nullptr, a, b, 256, true, add != 0, gpu::me->groups});
+}
+template <int COLUMNS>
+void multiply_e4m3(float* d, uint64_t a, uint64_t b, int add) {
+    gpu::hide(*gpu::me, d, COLUMNS);
+    gpu::me->products.push_back({d, nullptr, a, b, COLUMNS, false, add != 0, gpu::me->groups, 1});
+}
+PRIMITIVE void wgmma_e4m3_256(float (&d)[128], uint64_t a, uint64_t b, int add) { multiply_e4m3<256>(d, a, b, add); }
+PRIMITIVE void wgmma_e4m3_32(float (&d)[16], uint64_t a, uint64_t b, int add) { multiply_e4m3<32>(d, a, b, add); }
 PRIMITIVE void wgmma_fence() { gpu::meet(gpu::here(gpu::WARPGROUPS + gpu::warp() / 4), 128, "wgmma.fence"); }
 PRIMITIVE void wgmma_commit() { gpu::me->groups++; }
 template <int LEFT>
@@ -472,11 +534,81 @@ PRIMITIVE void wgmma_wait() {
     gpu::meet(gpu::here(gpu::WARPGROUPS + group), 128, "wgmma.wait", [=] {
         gpu::finish_products(group * 128, upto);
         for (int t = group * 128; t < group * 128 + 128; t++)
-            for (gpu::Product& product : gpu::mate(t)->products) gpu::hide(*gpu::mate(t), product.d);
+            for (gpu::Product& product : gpu::mate(t)->products) gpu::hide(*gpu::mate(t), product.d, product.columns);
     });
 }
 
+// Boxes of tensors, swizzled by 128 bytes, zeros beyond the tensor; to one block, or to both of a cluster.
+struct CUtensorMap { const uint8_t* data; int bytes; uint64_t sizes[3], strides[3]; uint32_t box[3]; };
+namespace gpu {
+inline void copy_box(uint32_t to, const CUtensorMap& map, uint32_t bar, const int (&at)[3], int rank) {
+    CHECK(to % 1024 == 0 && map.box[0] * map.bytes == 128, "a box of %u columns goes to %u", map.box[0], to);
+    int row = 0;
+    for (uint32_t z = 0; z < map.box[2]; z++)
+        for (uint32_t y = 0; y < map.box[1]; y++, row++)
+            for (uint32_t x = 0; x < map.box[0]; x++) {
+                int64_t place[3] = {at[0] + (int64_t)x, at[1] + (int64_t)y, at[2] + (int64_t)z};
+                bool inside = true;
+                for (int i = 0; i < 3; i++) inside &= place[i] >= 0 && place[i] < (int64_t)map.sizes[i];
+                const uint8_t* from = map.data + place[0] * map.bytes + place[1] * map.strides[0] + place[2] * map.strides[1];
+                uint32_t offset = to + row * 128 + x * map.bytes;
+                CHECK(offset < MEMORY, "a box goes beyond shared memory");
+                for (int i = 0; i < map.bytes; i++)
+                    memory_of(rank)[(offset ^ (offset >> 7 & 7) << 4) + i] = inside ? from[i] : 0;
+            }
+    Barrier& b = barriers.at((int64_t)bar << 8 | rank);
+    b.bytes -= row * 128;
+    settle(b);
+}
+}  // namespace gpu
+PRIMITIVE void tma_load(uint32_t to, const CUtensorMap* map, uint32_t bar, int inner, int outer) {
+    gpu::copy_box(to, *map, bar, {inner, outer, 0}, gpu::me->rank);
+}
+PRIMITIVE void tma_load_both(uint32_t to, const CUtensorMap* map, uint32_t bar, int inner, int middle, int outer) {
+    for (int rank = 0; rank < 2; rank++) gpu::copy_box(to, *map, bar, {inner, middle, outer}, rank);
+}
+PRIMITIVE void tma_load_both(uint32_t to, const CUtensorMap* map, uint32_t bar, int inner, int outer) {
+    tma_load_both(to, map, bar, inner, outer, 0);
+}
+PRIMITIVE void tma_load_once(uint32_t to, const CUtensorMap* map, uint32_t bar, int inner, int outer) {
+    tma_load(to, map, bar, inner, outer);
+}
+PRIMITIVE uint32_t cluster_rank() { return gpu::me->rank; }
+PRIMITIVE void cluster_sync() { cluster_arrive(), cluster_wait(); }
+PRIMITIVE void cluster_meet() { cluster_sync(); }
+
 // ---- The host's side ----
+
+using CUresult = int;
+using cuuint32_t = uint32_t;
+using cuuint64_t = uint64_t;
+using CUtensorMapDataType = int;
+using CUtensorMapInterleave = int;
+using CUtensorMapSwizzle = int;
+using CUtensorMapL2promotion = int;
+using CUtensorMapFloatOOBfill = int;
+using cudaDriverEntryPointQueryResult = int;
+constexpr int CUDA_SUCCESS = 0, CU_TENSOR_MAP_DATA_TYPE_UINT8 = 0, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 = 9;
+constexpr int CU_TENSOR_MAP_INTERLEAVE_NONE = 0;
+constexpr int CU_TENSOR_MAP_SWIZZLE_128B = 3, CU_TENSOR_MAP_L2_PROMOTION_L2_256B = 3, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0;
+constexpr int cudaEnableDefault = 0;
+inline CUresult describe_tensor(
+    CUtensorMap* map, int type, uint32_t rank, void* data, const uint64_t* sizes, const uint64_t* strides, const uint32_t* box,
+    const uint32_t* steps, int, int swizzle, int, int) {
+    bool is_known = type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 || type == CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    CHECK(is_known && swizzle == CU_TENSOR_MAP_SWIZZLE_128B && rank <= 3 && (uintptr_t)data % 16 == 0, "a map of another kind");
+    *map = {(const uint8_t*)data, type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? 1 : 2, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}};
+    for (uint32_t i = 0; i < rank; i++) {
+        CHECK(steps[i] == 1 && box[i] <= 256, "a map of another kind");
+        map->sizes[i] = sizes[i], map->box[i] = box[i];
+        if (i + 1 < rank) {
+            CHECK(strides[i] % 16 == 0, "a stride of %lu bytes", (unsigned long)strides[i]);
+            map->strides[i] = strides[i];
+        }
+    }
+    return CUDA_SUCCESS;
+}
+inline void cudaGetDriverEntryPointByVersion(const char*, void** entry, int, int, int*) { *entry = (void*)describe_tensor; }
 
 using cudaError_t = int;
 using cudaStream_t = void*;
@@ -502,7 +634,7 @@ cudaError_t cudaFuncSetAttribute(Kernel, int, int bytes) { return bytes > gpu::S
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments... given) {
-    int cluster = 1;
+    int cluster = gpu::clusters.count((void*)kernel) ? gpu::clusters[(void*)kernel] : 1;
     for (int i = 0; i < config->numAttrs; i++)
         if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) cluster = config->attrs[i].val.clusterDim.x;
     return gpu::run(config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes, cluster, [=] { kernel(given...); });

@@ -31,6 +31,15 @@ extern "C" int run(const void** in, void* out, float* scratch, const int* sizes,
     return attend_pages(in[0], in[1], (const int*)in[2], (const int*)in[3], out, scratch, sizes[0], sizes[1], sizes[2],
                         sizes[3], sizes[4], sizes[5], sizes[6], sizes[7], sizes[8], sizes[9], scale, nullptr);
 }"""
+EXPERTS = """
+extern "C" int run(const void** in, void* out, int rows, int width, int inner, int experts, int processors) {
+    return launch(in[0], in[1], in[2], (const int*)in[3], out, rows, width, inner, experts, processors, nullptr);
+}"""
+PRODUCT = """
+extern "C" int run(const void* x, const void* w, const float* scale, void* y, int m, int n, int k, int processors) {
+    return launch(x, w, scale, y, m, n, k, processors, 0, nullptr);
+}
+extern "C" int padded(const void* x, void* to, int m, int k, int pitch) { return pad(x, to, m, k, pitch, nullptr); }"""
 Compiled = Callable[[str, str], ctypes.CDLL]
 Attend = Callable[[list[torch.Tensor], int], torch.Tensor]
 
@@ -39,6 +48,14 @@ Attend = Callable[[list[torch.Tensor], int], torch.Tensor]
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     """Compile each kernel once."""
     return functools.cache(lambda name, entry: simulated(KERNELS / name, entry, tmp_path_factory.mktemp("kernel")))
+
+
+def broken(folder: Path, name: str, entry: str, text: str, instead: str) -> ctypes.CDLL:
+    """Compile a kernel with a fault."""
+    source = (KERNELS / name).read_text()
+    assert text in source
+    (folder / "broken.py").write_text(source.replace(text, instead))
+    return simulated(folder / "broken.py", entry, folder)
 
 
 def attending(library: ctypes.CDLL) -> Attend:
@@ -85,26 +102,6 @@ def test_delta_attention(compiled: Compiled, processors: int) -> None:
     for case, (inputs, expected) in kda_cases(576, 3).items():
         limit = 0.01 if case in ("nominal", "steep", "growing", "lasting") else 0.025
         assert error_of(attend(inputs, processors), expected) < limit, case
-
-
-@pytest.mark.parametrize(
-    ("text", "instead"),
-    [
-        ("wgmma_wait<READ ? 2 : 1>();\n        round_and_decay(low", "round_and_decay(low"),
-        ("wgmma_wait<0>();\n    }\n    wgmma_wait", "}\n    wgmma_wait"),
-        ("await_copies();\n        group_sync", "group_sync"),
-        ("share.part * 4 + warp", "share.part * 4 + (warp ^ 1)"),
-        ("multiply_tile(d, z, at + W + TILE)", "multiply_tile(d, z, at + W)"),
-        ("(column_8 % 8 ^ (row & 7))", "column_8 % 8"),
-    ],
-)
-def test_the_simulator_sees_a_wait_that_is_missing_and_a_wrong_layout(tmp_path: Path, text: str, instead: str) -> None:
-    source = (KERNELS / "kda.py").read_text()
-    assert text in source
-    broken = tmp_path / "broken.py"
-    broken.write_text(source.replace(text, instead))
-    inputs, expected = kda_cases(256, 1)["nominal"]
-    assert not error_of(attending(simulated(broken, KDA, tmp_path))(inputs, 1), expected) < 0.01
 
 
 def pointer(tensor: torch.Tensor) -> ctypes.c_void_p:
@@ -166,3 +163,108 @@ def test_paged_attention(compiled: Compiled, sizes: tuple[int, ...]) -> None:
         keys, values = rows.transpose(0, 1).split(width, -1)
         expected = ((query[n].float()[:, None] @ keys.mT) * scale).softmax(-1) @ values
         torch.testing.assert_close(out[n].float(), expected[:, 0], rtol=0.02, atol=0.02)
+
+
+def grouped_error(run: Callable[..., int], bounds: list[int], width: int, inner: int, processors: int) -> float:
+    """Return how far hard 06's kernel is off with rows of experts between bounds."""
+    reference = load_bound(
+        "hard/06_sonic_moe_swiglu", {"T_total": bounds[-1], "H": width, "I": inner, "E": len(bounds) - 1, "K": 1}
+    )
+    torch.manual_seed(1)
+    model = reference.Model(*reference.get_init_inputs())
+    rows = torch.randn(bounds[-1], width, dtype=torch.bfloat16)
+    offsets = torch.tensor(bounds, dtype=torch.int32)
+    expected = model(rows, offsets).detach().float()
+    parts = [part.detach().contiguous() for part in (rows, model.W_gate, model.W_up, offsets)]
+    out = torch.full((bounds[-1], inner), float("nan"), dtype=torch.bfloat16)
+    pointers = (ctypes.c_void_p * 4)(*(part.data_ptr() for part in parts))
+    assert run(pointers, pointer(out), bounds[-1], width, inner, len(bounds) - 1, processors) == 0
+    return error_of(out, expected)
+
+
+# Experts without rows, with one, with more than a tile has; widths that end within a tile and a step.
+@pytest.mark.parametrize(
+    ("bounds", "width", "inner", "processors"),
+    [([0, 0, 1, 300, 300, 557], 136, 136, 4), ([0, 40], 64, 8, 2), ([0, 255, 511, 512], 392, 264, 6)],
+)
+def test_grouped_products(compiled: Compiled, bounds: list[int], width: int, inner: int, processors: int) -> None:
+    assert grouped_error(compiled("moe_swiglu.py", EXPERTS).run, bounds, width, inner, processors) < 0.01
+
+
+def product_error(run: Callable[..., int], m: int, n: int, k: int, processors: int) -> float:
+    """Return how far hard 01's kernel is off."""
+    torch.manual_seed(1)
+    x, w = (torch.randn(rows, k).to(torch.float8_e4m3fn) for rows in (m, n))
+    scale, out = torch.rand(n) + 0.5, torch.full((m, n), float("nan"), dtype=torch.bfloat16)
+    assert run(pointer(x), pointer(w), pointer(scale), pointer(out), m, n, k, processors) == 0
+    return error_of(out, (x.float() @ w.float().T).bfloat16().float() * scale)
+
+
+# Tiles of 256 by 256 that two blocks share, ragged in each direction and more than there are blocks; and few rows,
+# whose K two blocks share.
+@pytest.mark.parametrize(
+    ("m", "n", "k", "processors"),
+    [(300, 264, 272, 4), (600, 520, 144, 4), (40, 8, 16, 2), (7, 136, 1424, 4), (32, 128, 3200, 4)],
+)
+def test_fp8_product(compiled: Compiled, m: int, n: int, k: int, processors: int) -> None:
+    assert product_error(compiled("fp8_gemm.py", PRODUCT).run, m, n, k, processors) < 0.005
+
+
+@pytest.mark.parametrize("k", [1, 15, 16, 4127])
+def test_rows_moved_to_multiples_of_sixteen_bytes(compiled: Compiled, k: int) -> None:
+    x, pitch = torch.randint(0, 256, (5, k), dtype=torch.uint8), (k + 15) // 16 * 16
+    # Words are read whole, up to the end of the matrix.
+    given = torch.cat((x.flatten(), torch.zeros(-x.numel() % 4, dtype=torch.uint8)))
+    to = torch.full((5, pitch), 255, dtype=torch.uint8)
+    assert compiled("fp8_gemm.py", PRODUCT).padded(pointer(given), pointer(to), 5, k, pitch) == 0
+    assert torch.equal(to[:, :k], x) and not to[:, k:].any()
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("wgmma_wait<READ ? 2 : 1>();\n        round_and_decay(low", "round_and_decay(low"),
+        ("wgmma_wait<0>();\n    }\n    wgmma_wait", "}\n    wgmma_wait"),
+        ("await_copies();\n        group_sync", "group_sync"),
+        ("share.part * 4 + warp", "share.part * 4 + (warp ^ 1)"),
+        ("multiply_tile(d, z, at + W + TILE)", "multiply_tile(d, z, at + W)"),
+        ("(column_8 % 8 ^ (row & 7))", "column_8 % 8"),
+    ],
+)
+def test_the_simulator_sees_a_wait_that_is_missing_and_a_wrong_layout(tmp_path: Path, text: str, instead: str) -> None:
+    inputs, expected = kda_cases(256, 1)["nominal"]
+    library = broken(tmp_path, "kda.py", KDA, text, instead)
+    assert not error_of(attending(library)(inputs, 1), expected) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("wgmma_wait<1>();\n                    if (lane < 2) barrier", "if (lane < 2) barrier"),
+        ("(512ull << 16)", "(256ull << 16)"),
+        ("a + 2 * k", "a + k"),
+        ("b + 128 * k", "b + 64 * k"),
+        ("tile.first + rank * 128);", "tile.first);"),
+    ],
+)
+def test_it_sees_an_early_release_and_a_wrong_descriptor_of_grouped_products(
+    tmp_path: Path, text: str, instead: str
+) -> None:
+    run = broken(tmp_path, "moe_swiglu.py", EXPERTS, text, instead).run
+    assert not grouped_error(run, [0, 300], 392, 136, 2) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("text", "instead", "rows"),
+    [
+        ("wgmma_wait<1>();\n                    if (lane < 2) barrier", "if (lane < 2) barrier", 300),
+        ("wgmma_e4m3_256(d, a + 2 * k, b + 2 * k, 1)", "wgmma_e4m3_256(d, a + 2 * k, b, 1)", 300),
+        ("const int all = (K + 127) / 128, first = rank == 0 ? 0", "const int all = (K + 127) / 128, first = 0 ? 0", 8),
+        ('"r"(rank ^ 1)', '"r"(rank)', 8),
+    ],
+)
+def test_it_sees_an_early_release_and_a_wrong_block_of_the_fp8_product(
+    tmp_path: Path, text: str, instead: str, rows: int
+) -> None:
+    run = broken(tmp_path, "fp8_gemm.py", PRODUCT, text, instead).run
+    assert not product_error(run, rows, 264, 1296, 2) < 0.005
