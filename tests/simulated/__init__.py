@@ -15,11 +15,21 @@ _CLUSTER = re.compile(r"(>\n)?__global__ void __cluster_dims__\((\d+), 1, 1\) (?
 _VARIABLES = re.compile(r"__shared__ (?:__align__\(\d+\) )?(\w+) ([^;]+);")
 _LAUNCH = re.compile(r"(\w+)(<[^<>]*>)?<<<(.+?), (.+?), (.+?), \w+>>>\(([^;]*?)\);")
 _NOTHING = re.compile(r'asm volatile\("(?:setmaxnreg\.[^"]*|griddepcontrol\.launch_dependents;)"\);')
-_OPERAND, _RESULT = r'"r"\(([^";]+?)\)', r'"=[rf]"\(([\w.]+)\)'
+_OPERAND, _RESULT = r'"r"\(([^";]+?)\)', r'"[=+][rf]"\(([^"]+?)\)'
+_FOUR = ", ".join([_RESULT] * 4)
 _WITH_RESULTS = {
     rf'"mapa\.shared::cluster\.u32 %0, %1, %2;" : {_RESULT} : {_OPERAND}, {_OPERAND}': r"\1 = map_shared(\2, \3)",
-    rf'"ld\.shared::cluster\.v4\.f32 \{{%0, %1, %2, %3\}}, \[%4\];"\s*: {", ".join([_RESULT] * 4)} : {_OPERAND}': (
+    rf'"ld\.shared::cluster\.v4\.f32 \{{%0, %1, %2, %3\}}, \[%4\];"\s*: {_FOUR} : {_OPERAND}': (
         r"load_remote(\1, \2, \3, \4, \5)"
+    ),
+    rf'"ld\.shared::cluster\.v2\.f32 \{{%0, %1\}}, \[%2\];" : {_RESULT}, {_RESULT}\s*: {_OPERAND}': (
+        r"load_remote(\1, \2, \3)"
+    ),
+    rf'"ldmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 \{{%0, %1, %2, %3\}}, \[%4\];"\s*: {_FOUR} : {_OPERAND}': (
+        r"load_matrices(\1, \2, \3, \4, \5)"
+    ),
+    rf'"mma\.sync\.aligned\.m16n8k16\.[^"]*"\s*"[^"]*"\s*: {_FOUR}\s*: {", ".join([_OPERAND] * 6)}': (
+        r"multiply(\1, \2, \3, \4, \5, \6, \7, \8, \9, \10)"
     ),
 }
 # PTX that stands in a kernel's text without a wrapper, and the primitive that does the same.
@@ -30,6 +40,8 @@ _STATEMENTS = {
     r"cp\.async\.commit_group;": "copies_end",
     r"cp\.async\.wait_group 0;": "await_copies",
     r"bar\.sync %0, 128;": "meet_128",
+    r"bar\.sync 1, 384;": "meet_384",
+    r"stmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared\.b16 \[%0\], \{%1, %2, %3, %4\};": "store_transposed",
     r"griddepcontrol\.wait;": "await_previous",
     r"fence\.mbarrier_init\.release\.cluster;": "barriers_ready",
     r"fence\.proxy\.async;": "fence_async",
@@ -53,7 +65,7 @@ def simulated(kernel: Path, entry: str, folder: Path) -> ctypes.CDLL:
             rf'asm volatile\("{statement}"\s*::(.*?): "memory"\);', partial(_call, name), text, flags=re.DOTALL
         )
     for statement, call in _WITH_RESULTS.items():
-        text = re.sub(rf"asm volatile\({statement}\);", rf"{call};", text)
+        text = re.sub(rf'asm(?: volatile)?\({statement}(?: : "memory")?\);', rf"{call};", text)
     text = _NOTHING.sub("", text).replace("WGMMA_CODE\n", "")
     if "asm" in re.findall(r"\w+", text):
         raise ValueError(f"{kernel.name} holds PTX that no primitive replaces: {text[text.index('asm') :][:120]}")

@@ -72,11 +72,21 @@ template <class T>
 T __ldcs(const T* p) { return *p; }
 template <class T>
 T __ldg(const T* p) { return *p; }
+inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t which) {
+    uint64_t all = (uint64_t)high << 32 | low;
+    uint32_t found = 0;
+    for (int i = 0; i < 4; i++) found |= (uint32_t)(all >> (which >> 4 * i & 7) * 8 & 255) << 8 * i;
+    return found;
+}
 inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t by) {
     return ((uint64_t)high << 32 | low) >> (by & 31);
 }
 
-struct Index { int x; };
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+struct Index { int x, y; };
 inline Index gridDim, blockDim;
 
 namespace gpu {
@@ -215,12 +225,12 @@ inline void run_cluster() {
     }
 }
 
-inline int run(int grid, int block, int bytes, int of_cluster, const std::function<void()>& work) {
-    CHECK(grid % of_cluster == 0 && of_cluster <= 16 && bytes <= SHARED_BYTES, "a launch that no GPU takes");
-    gridDim.x = grid, blockDim.x = threads = block, cluster = of_cluster, body = work;
+inline int run(dim3 grid, int block, int bytes, int of_cluster, const std::function<void()>& work) {
+    CHECK(grid.x % of_cluster == 0 && of_cluster <= 16 && bytes <= SHARED_BYTES, "a launch that no GPU takes");
+    gridDim = {(int)grid.x, (int)grid.y}, blockDim.x = threads = block, cluster = of_cluster, body = work;
     variables.clear();
     variable_bytes = 0, dynamic_bytes = bytes;
-    for (first_block = 0; first_block < grid; first_block += cluster) run_cluster();
+    for (first_block = 0; first_block < (int)(grid.x * grid.y); first_block += cluster) run_cluster();
     return 0;
 }
 
@@ -350,8 +360,8 @@ void multiply_in_warp(const char* name, Offer& offer, Left left, Right right) {
 
 }  // namespace gpu
 
-#define threadIdx (Index{gpu::me->index})
-#define blockIdx (Index{gpu::first_block + gpu::me->rank})
+#define threadIdx (Index{gpu::me->index, 0})
+#define blockIdx (Index{(gpu::first_block + gpu::me->rank) % gridDim.x, (gpu::first_block + gpu::me->rank) / gridDim.x})
 inline void __syncthreads() { gpu::meet(gpu::here(gpu::BLOCK), gpu::threads, "syncthreads"); }
 inline void __syncwarp() {
     int nothing = 0;
@@ -427,9 +437,20 @@ PRIMITIVE void load_remote(float& x, float& y, float& z, float& w, uint32_t at) 
     const float* from = (const float*)(gpu::memory_of((at >> 24) - 1) + (at & 0xffffff));
     x = from[0], y = from[1], z = from[2], w = from[3];
 }
+PRIMITIVE void load_remote(float& x, float& y, uint32_t at) {
+    int rank = at >> 24 ? (at >> 24) - 1 : gpu::me->rank;
+    const float* from = (const float*)(gpu::memory_of(rank) + (at & 0xffffff));
+    x = from[0], y = from[1];
+}
+PRIMITIVE void meet_384() { gpu::meet(gpu::here(gpu::NAMED + 1), 384, "bar.sync"); }
 PRIMITIVE void consumers_sync() { gpu::meet(gpu::here(gpu::NAMED), 256, "consumers_sync"); }
 
 PRIMITIVE void load_matrices(uint32_t (&r)[4], uint32_t from) { gpu::load<false>(r, from); }
+PRIMITIVE void load_matrices(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d, uint32_t from) {
+    uint32_t r[4];
+    gpu::load<false>(r, from);
+    a = r[0], b = r[1], c = r[2], d = r[3];
+}
 PRIMITIVE void load_transposed(uint32_t (&r)[4], uint32_t from) { gpu::load<true>(r, from); }
 PRIMITIVE void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { gpu::store<false>(to, a, b, c, d); }
 PRIMITIVE void store_transposed(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { gpu::store<true>(to, a, b, c, d); }
@@ -439,6 +460,20 @@ PRIMITIVE void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint
         "mma", offer, [](Offer** of, int m, int k) { return half_of(of[m % 8 * 4 + k % 8 / 2]->a[m / 8 + k / 8 * 2], k % 2); },
         [](Offer** of, int k, int n) { return half_of(of[n * 4 + k % 8 / 2]->b[k / 8], k % 2); });
 }
+PRIMITIVE void multiply(
+    float& d0, float& d1, float& d2, float& d3, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+    float d[4] = {d0, d1, d2, d3};
+    multiply(d, {a0, a1, a2, a3}, b0, b1);
+    d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];
+}
+// Pairs of bf16 numbers; four bits of a word beside 128, a bf16 number whose last bit is 1.
+inline uint32_t each_half_of(uint32_t a, uint32_t b, float (*work)(float, float)) {
+    return to_bf16(work(half_of(a, 0), half_of(b, 0))) | (uint32_t)to_bf16(work(half_of(a, 1), half_of(b, 1))) << 16;
+}
+PRIMITIVE uint32_t subtract(uint32_t a, uint32_t b) { return each_half_of(a, b, [](float x, float y) { return x - y; }); }
+PRIMITIVE uint32_t multiply(uint32_t a, uint32_t b) { return each_half_of(a, b, [](float x, float y) { return x * y; }); }
+PRIMITIVE uint32_t level_pair(uint32_t word, int i) { return (word >> 4 * i & 0x000f000f) | 0x43004300; }
+PRIMITIVE uint4 stream(const uint4* p, uint64_t) { return *p; }
 PRIMITIVE void multiply_tf32(float (&d)[4], float a0, float a1, float a2, float a3, float b0, float b1) {
     struct Offer { float *d, a[4], b[2]; } offer{d, {a0, a1, a2, a3}, {b0, b1}};
     for (float* operand : {&offer.a[0], &offer.a[1], &offer.a[2], &offer.a[3], &offer.b[0], &offer.b[1]})
@@ -514,6 +549,11 @@ template <bool ADD = true>
 PRIMITIVE void multiply_64(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
     gpu::hide(*gpu::me, d, 64);
     gpu::me->products.push_back({d, a, 0, b, 64, false, ADD, gpu::me->groups});
+}
+template <int COUNT>
+PRIMITIVE void wgmma_bf16(float (&d)[COUNT], const uint32_t (&a)[4], uint64_t b) {
+    gpu::hide(*gpu::me, d, 2 * COUNT);
+    gpu::me->products.push_back({d, a, 0, b, 2 * COUNT, false, true, gpu::me->groups});
 }
 PRIMITIVE void wgmma_bf16_256(float (&d)[128], uint64_t a, uint64_t b, int add) {
     gpu::hide(*gpu::me, d, 256);
@@ -614,10 +654,6 @@ using cudaError_t = int;
 using cudaStream_t = void*;
 constexpr int cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaFuncAttributeMaxDynamicSharedMemorySize = 8;
 constexpr int cudaLaunchAttributeClusterDimension = 4, cudaLaunchAttributeProgrammaticStreamSerialization = 6;
-struct dim3 {
-    unsigned x, y, z;
-    dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
-};
 struct cudaLaunchAttribute {
     int id;
     struct { struct { unsigned x, y, z; } clusterDim; int programmaticStreamSerializationAllowed; } val;
@@ -637,5 +673,5 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     int cluster = gpu::clusters.count((void*)kernel) ? gpu::clusters[(void*)kernel] : 1;
     for (int i = 0; i < config->numAttrs; i++)
         if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) cluster = config->attrs[i].val.clusterDim.x;
-    return gpu::run(config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes, cluster, [=] { kernel(given...); });
+    return gpu::run(config->gridDim, config->blockDim.x, config->dynamicSmemBytes, cluster, [=] { kernel(given...); });
 }

@@ -12,6 +12,7 @@ from tests.simulated import COMPILER, simulated
 
 torch = pytest.importorskip("torch", reason="references are PyTorch; the web tier runs without it")
 
+from grading.survey.bench import load_module  # noqa: E402
 from tests.grading.judging import load_bound  # noqa: E402
 
 pytestmark = [pytest.mark.compiler, pytest.mark.skipif(COMPILER is None, reason="g++ is not installed")]
@@ -40,6 +41,10 @@ extern "C" int run(const void* x, const void* w, const float* scale, void* y, in
     return launch(x, w, scale, y, m, n, k, processors, 0, nullptr);
 }
 extern "C" int padded(const void* x, void* to, int m, int k, int pitch) { return pad(x, to, m, k, pitch, nullptr); }"""
+NARROW_WEIGHTS = """
+extern "C" int run(const void* blocks, const void* x, void* out, int m, int n, int k, int processors) {
+    return launch(blocks, x, out, m, n, k, processors, nullptr);
+}"""
 Compiled = Callable[[str, str], ctypes.CDLL]
 Attend = Callable[[list[torch.Tensor], int], torch.Tensor]
 
@@ -200,6 +205,36 @@ def product_error(run: Callable[..., int], m: int, n: int, k: int, processors: i
     return error_of(out, (x.float() @ w.float().T).bfloat16().float() * scale)
 
 
+def narrow_error(run: Callable[..., int], m: int, n: int, k: int, processors: int) -> float:
+    """Return how far hard 07's kernel is off."""
+    torch.manual_seed(1)
+    packed = torch.randint(0, 256, (k // 2, n), dtype=torch.uint8)
+    scales, zeros = (torch.rand(k // 128, n) * 0.1 + 0.05).bfloat16(), torch.randint(0, 16, (k // 128, n)).bfloat16()
+    x, out = torch.randn(m, k, dtype=torch.bfloat16), torch.full((m, n), float("nan"), dtype=torch.bfloat16)
+    blocks = load_module(KERNELS / "w4a16_gemm.py", "w4a16_gemm").pack(packed, scales, zeros)
+    assert run(pointer(blocks), pointer(x), pointer(out), m, n, k, processors) == 0
+    levels = torch.stack((packed & 15, packed >> 4), dim=1).flatten(0, 1)
+    weight = (levels - zeros.repeat_interleave(128, 0)) * scales.repeat_interleave(128, 0)
+    return error_of(out, x.float() @ weight.float())
+
+
+# Few rows, with one tile a block or three; some, with K in two and four parts; many, in tiles that end in the matrix.
+@pytest.mark.parametrize(
+    ("m", "n", "k", "processors"),
+    [
+        (1, 96, 256, 4),
+        (8, 160, 640, 1),
+        (16, 160, 640, 8),
+        (13, 288, 384, 1),
+        (32, 96, 1152, 4),
+        (33, 32, 128, 4),
+        (150, 416, 640, 4),
+    ],
+)
+def test_product_of_four_bit_weights(compiled: Compiled, m: int, n: int, k: int, processors: int) -> None:
+    assert narrow_error(compiled("w4a16_gemm.py", NARROW_WEIGHTS).run, m, n, k, processors) < 0.01
+
+
 # Tiles of 256 by 256 that two blocks share, ragged in each direction and more than there are blocks; and few rows,
 # whose K two blocks share.
 @pytest.mark.parametrize(
@@ -268,3 +303,19 @@ def test_it_sees_an_early_release_and_a_wrong_block_of_the_fp8_product(
 ) -> None:
     run = broken(tmp_path, "fp8_gemm.py", PRODUCT, text, instead).run
     assert not product_error(run, rows, 264, 1296, 2) < 0.005
+
+
+@pytest.mark.parametrize(
+    ("text", "instead", "rows"),
+    [
+        ("row0 + rank * 64)", "row0)", 150),
+        ("wgmma_bf16(d, a[k], b + 2 * k);", "wgmma_bf16(d, a[k], b);", 16),
+        ("high_twice(sz[p % 2])", "high_twice(sz[0])", 1),
+        ("first = rank * groups / SPLIT, mine", "first = 0, mine", 16),
+    ],
+)
+def test_it_sees_a_wrong_place_and_a_wrong_operand_of_four_bit_weights(
+    tmp_path: Path, text: str, instead: str, rows: int
+) -> None:
+    run = broken(tmp_path, "w4a16_gemm.py", NARROW_WEIGHTS, text, instead).run
+    assert not narrow_error(run, rows, 160, 1280, 8) < 0.01
